@@ -15,9 +15,10 @@ import pytest
 import redraft
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, TypeAdapter, create_model, field_validator
+from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, computed_field, create_model, field_serializer, field_validator
 from redraft.answers import CodeAnswer, InvalidAnswer, SchemaAnswer, TypedAnswer, as_answer_form
 from redraft.answers.json_text import read_json, repaired_json
+from redraft.core.prompts import SCHEMA_HEADING
 from redraft.errors import ConfigError
 from redraft.models.openai_chat import is_strict_schema
 from redraft.protocols import Reply
@@ -302,7 +303,7 @@ def test_types_and_schemas(answer, text, expected):
     """Models, dataclasses, typed dictionaries, lists, unions, scalars and schemas are read."""
     result, _ = refined([text], answer=answer)
     assert result.parsed == expected
-    assert result.to_dict()["parsed"] == json.loads(json.dumps(as_answer_form(answer).to_data(expected)))
+    assert result.to_dict()["parsed"] == json.loads(json.dumps(as_answer_form(answer).to_data(expected, result.value)))
 
 
 @pytest.mark.parametrize(
@@ -753,3 +754,72 @@ def test_the_form_of_a_long_answer_is_repaired(answer, requirements):
     task = redraft.Task("List words.", requirements=requirements)
     result = redraft.refine_sync(task, model, lambda text: 1.0, answer=answer, max_iterations=1)
     assert result.parsed == value and result.usage.calls == 1 and not result.trace.failures
+
+
+class Aliased(BaseModel):
+    """A field that is read under another name than it is written under."""
+
+    total: int = Field(validation_alias="Total")
+
+
+class OptionalAlias(BaseModel):
+    """The same, with a default, so that a wrong name would silently mean the default."""
+
+    total: int = Field(0, validation_alias=AliasChoices("sum", "Total"))
+
+
+class BothAliases(BaseModel):
+    total: int = Field(validation_alias="Total", serialization_alias="TOTAL")
+
+
+class Excluded(BaseModel):
+    total: int = Field(alias="Total", exclude=True)
+
+
+class Computed(BaseModel, extra="forbid"):
+    total: int = Field(alias="Total")
+
+    @computed_field
+    def double(self) -> int:
+        return 2 * self.total
+
+
+class WrittenAsText(BaseModel):
+    total: int = Field(alias="Total")
+
+    @field_serializer("total")
+    def write(self, total: int) -> str:
+        return f"{total} euros"
+
+
+class Incremented(BaseModel):
+    """A validator that gives another value when what it returned is read again."""
+
+    total: int = Field(alias="Total")
+
+    @field_validator("total")
+    @classmethod
+    def increment(cls, total: int) -> int:
+        return total + 1
+
+
+@pytest.mark.parametrize("answer", [Aliased, OptionalAlias, BothAliases, Excluded, Computed, WrittenAsText, Incremented])
+def test_the_parsed_data_is_read_as_the_same_value(answer, tmp_path):
+    """In `to_dict` and in batches, whatever names and serializers a type has."""
+    result, _ = refined(['{"Total": 3}'], answer=answer)
+    data = result.to_dict()["parsed"]
+    assert answer.model_validate_json(json.dumps(data)) == result.parsed
+    out = tmp_path / "out.jsonl"
+    redraft.batch_sync([{"prompt": "q"}], out, redraft.ScriptedModel(['{"Total": 3}']), lambda text: 1.0, answer=answer)
+    parsed = json.loads(out.read_text())["parsed"]
+    assert (json.loads(parsed) if isinstance(parsed, str) else parsed) == data
+
+
+@pytest.mark.parametrize("settings", [{}, {"draft_prompt": "Q: {prompt}"}, {"refine_prompt": "Improve: {response}"}], ids=str)
+@pytest.mark.parametrize("replies", [['{"name": "pen", "price": 2}', '{"name": "ink", "price": 3}'], ["no JSON at all"] * 2])
+def test_a_schema_is_said_once(settings, replies):
+    """No request holds it twice; a refinement by a template repeats it only to a model whose answer does not follow it."""
+    _, model = refined(replies, lambda text: redraft.Feedback(0.1, actions=["More."]), answer=Item, max_iterations=1, **settings)
+    counts = [str(request.messages).count(json.dumps(SCHEMA_HEADING)[1:-1]) for request in model.requests]
+    own_and_valid = "refine_prompt" in settings and replies[0].startswith("{")
+    assert counts == [1, 0 if own_and_valid else 1]

@@ -140,6 +140,10 @@ CALLS = {
     "a batch's option": (lambda: rows(max_iteration=3), ["'max_iteration'", "did you mean 'max_iterations'"]),
     "a batch's output": (lambda: rows(output=5), ["output", "the path of a file", "5"]),
     "a batch's limits": (lambda: rows(limits=60), ["limits", "EndpointLimits(rpm=60)", "60"]),
+    "refine's graders": (lambda: refine_with(grader="exact"), ["'grader'", "did you mean 'graders'"]),
+    "grade's judge": (lambda: redraft.grade(("q", "a"), constant_grader, juge="x"), ["'juge'", "did you mean 'judge'"]),
+    "grade's graders": (lambda: redraft.grade(("q", "a"), grader="exact"), ["'grader'", "did you mean 'graders'"]),
+    "a batch's judge": (lambda: rows(juge="x"), ["'juge'", "did you mean 'judge'"]),
     "a key that is no text": (lambda: connect("http://127.0.0.1:9/v1#m", key=5), ["key", "text or None", "int"]),
     "answers that are none": (lambda: ScriptedModel(5), ["answers", "in a list", "5"]),
 }

@@ -44,7 +44,7 @@ def test_a_name_that_moved_says_where_it_is(name):
     module = f"redraft.{redraft._MOVED_NAMES[name]}"
     with pytest.raises(AttributeError, match=rf"redraft\.{name} is in {module}$"):
         getattr(redraft, name)
-    assert name in import_module(module).__dict__
+    assert hasattr(import_module(module), name)
     assert name not in dir(redraft)
 
 
@@ -67,6 +67,39 @@ def test_importing_does_nothing():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+RARELY_USED = (
+    "redraft.answers.json_forms",
+    "redraft.graders.aliases",
+    "redraft.graders.judging.checklist",
+    "redraft.graders.judging.ranking",
+    "redraft.graders.reward",
+    "redraft.graders.routing",
+    "redraft.models.discovery",
+    "redraft.runs",
+    "redraft.storage.journal",
+    "redraft.validation.api",
+    "sqlite3",
+    "urllib.request",
+)
+
+
+def test_refine_loads_what_every_run_needs_and_no_more():
+    """What few runs use is loaded by those runs, so that a program that refines starts quickly."""
+    script = f"import sys, redraft; redraft.refine, redraft.Judge; print(sorted({set(RARELY_USED)} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "package", ["redraft", "redraft.answers", "redraft.graders", "redraft.models", "redraft.storage", "redraft.validation"]
+)
+def test_names_that_load_on_first_use_exist(package):
+    """Every name of the package can be imported in a new process, and any other is an error that names the package."""
+    script = f"import {package} as p; [getattr(p, name) for name in p.__all__]; p.no_such_name"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.stderr.splitlines()[-1] == f"AttributeError: module {package!r} has no attribute 'no_such_name'"
 
 
 def test_pyproject_and_the_package_have_the_same_version():

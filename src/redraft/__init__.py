@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .lazy_imports import attribute_loader
+
 if TYPE_CHECKING:
     from . import errors as errors
     from . import graders as graders
@@ -97,16 +99,15 @@ __all__ = [
 ]
 
 
+_load = attribute_loader(__name__, _LAZY_MODULES)
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name in _MOVED_NAMES:
         raise AttributeError(f"redraft.{name} is in redraft.{_MOVED_NAMES[name]}")
-    if name not in _LAZY_MODULES:
-        raise AttributeError(f"module 'redraft' has no attribute {name!r}")
-    value = getattr(import_module(f".{_LAZY_MODULES[name]}", __name__), name)
-    globals()[name] = value
-    return value
+    return _load(name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +23,9 @@ from .core.serialize import field_validators, object_from_json, unpack
 from .core.trace import PanelGrader
 from .documents import read_small_text
 from .errors import ConfigError, StoreError
-from .graders import Cascade, FunctionGrader, Gate, Jury, Minimum, Router, WeightedMean
+from .graders import FunctionGrader
 from .graders.base import makes_calls
+from .graders.composite import Composite
 from .own_code import is_own
 from .storage import write_atomic
 from .storage.secure_files import data_dir, make_folder
@@ -157,9 +158,12 @@ class CardStore:
 
     @cached_property
     def cards(self) -> list[Card]:
-        """All cards, the newest first. A card that cannot be read is left out, with a warning."""
-        cards = [card for path in sorted(self.folder.glob("*/card.json")) if (card := _read_card(path))]
-        return sorted(cards, key=lambda card: card.date, reverse=True)
+        """All cards, the newest first. Those that cannot be read are left out, with one warning."""
+        return _read_cards(self.folder.glob("*/card.json"))
+
+    def cards_of(self, grader: str) -> list[Card]:
+        """Return the cards of the grader of that name, the newest first; a warning tells of those that cannot be read."""
+        return [card for card in _read_cards(self.folder.glob(f"{_slug(grader)}-*/card.json")) if card.grader == grader]
 
     def trust_status(self, grader: str, fingerprint: str) -> TrustStatus:
         """Return what the cards say about a grader as it is now. The card with the most rows counts; cards of recordings do not."""
@@ -178,12 +182,22 @@ class CardStore:
         return TrustStatus(grader, "trusted", card.summary(), card)
 
 
-def _read_card(path: Path) -> Card | None:
-    try:
-        return Card.from_json(read_small_text(path), str(path))
-    except (OSError, ValueError, StoreError) as error:
-        warnings.warn(f"a card is left out: {path}: {error}", stacklevel=2)
-        return None
+def _read_cards(paths: Iterable[Path]) -> list[Card]:
+    """Return the cards in these files, the newest first."""
+    cards: list[Card] = []
+    problems: list[str] = []
+    for path in sorted(paths):
+        try:
+            cards.append(Card.from_json(read_small_text(path), str(path)))
+        except StoreError as error:
+            problems.append(str(error))
+        except (OSError, ValueError) as error:
+            problems.append(f"{path}: {error}")
+    if problems:
+        left_out = "a card is" if len(problems) == 1 else f"{len(problems)} cards are"
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        warnings.warn(f"{left_out} left out: {problems[0]}{more}", stacklevel=3)
+    return sorted(cards, key=lambda card: card.date, reverse=True)
 
 
 @dataclass(frozen=True)
@@ -238,7 +252,6 @@ OWN_CODE_HINT = (
     "code of your own is measured with redraft.validation.validate, or with --grader FILE.py:NAME; "
     "a demand that `redraft graders` lists, such as 'characters:<80', needs no card"
 )
-COMPOSITE_GRADERS = (Cascade, Gate, Jury, Minimum, Router, WeightedMean)
 
 
 class UntrustedGraderWarning(UserWarning):
@@ -263,9 +276,11 @@ def _trust_status(panel_name: str, grader: Any, fingerprint: Callable[[str], str
 
 def is_deterministic(grader: Any) -> bool:
     """Return whether it is a requirement, one of Redraft's graders that ask no model, or made of nothing else."""
-    if type(grader) in COMPOSITE_GRADERS:
+    if not is_own(type(grader)):
+        return False
+    if isinstance(grader, Composite):
         return all(map(is_deterministic, grader.parts))
-    return is_own(type(grader)) and not isinstance(grader, FunctionGrader) and not makes_calls(grader)
+    return not isinstance(grader, FunctionGrader) and not makes_calls(grader)
 
 
 def _is_user_defined(grader: Any) -> bool:

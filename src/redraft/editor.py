@@ -6,7 +6,6 @@ of requirement.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -17,6 +16,7 @@ from .errors import ComputeLimitError
 from .own_code import fingerprint_name, is_own
 from .protocols import Check, Edit, Requirement
 from .requirements.spec import parse_cached, repair_cost
+from .threads import run_in_thread
 
 REQUIREMENT_ERRORS = (ArithmeticError, ComputeLimitError, LookupError, RecursionError, TypeError, ValueError)
 CHARACTER_DIFF_LIMIT = 20_000  # longer texts are compared line by line
@@ -69,14 +69,14 @@ class FormEditor:
         """
         portable = [requirement for requirement in requirements if _is_portable(requirement)]
         if repair_cost(portable, text) <= IN_PROCESS:
-            return await asyncio.to_thread(self.repair, text, requirements)
+            return await run_in_thread(self.repair, text, requirements)
         specs = [requirement.spec for requirement in portable]
         others = [requirement for requirement in requirements if not _is_portable(requirement)]
         edit = await run(_repair, asdict(self), text, specs, failure_text="the text could not be repaired", text_length=len(text))
         if edit is None:
             forms = [requirement for requirement in others if is_own(type(requirement))]
-            return await asyncio.to_thread(self.repair, text, forms) if forms else None
-        allowed = await asyncio.to_thread(_breaks_none, others, text, edit["text"])
+            return await run_in_thread(self.repair, text, forms) if forms else None
+        allowed = await run_in_thread(_breaks_none, others, text, edit["text"])
         return Edit(**edit) if allowed else None
 
     def _best(self, text: str, requirements: Sequence[Requirement], passing: frozenset[int]) -> _RepairStep | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 
@@ -72,6 +73,9 @@ async def grade(
     if report.error:
         raise report.error
     return report
+
+
+ARGUMENTS = tuple(name for name in signature(grade).parameters if name not in {"sample", "settings"})
 
 
 def grade_sync(
@@ -172,7 +176,7 @@ async def _open_session(tasks: Sequence[Task], graders: Any, judge: Any, answer:
     """Return the session for the tasks; without a `judge`, a model is looked for only if a grader calls one."""
     for name in settings:
         if name not in GRADE_SETTINGS:
-            raise ConfigError(checks.unknown_name_message("argument", name, GRADE_SETTINGS))
+            raise ConfigError(checks.unknown_name_message("argument", name, (*GRADE_SETTINGS, *ARGUMENTS)))
     fixed = {"max_iterations": 0, "noise_aware": False, "editor": False}
     options = Options.from_settings(cast("Settings", {**settings, **fixed}), answer)
     only_requirements = graders is None and (answer is not None or all(task.requirements for task in tasks))

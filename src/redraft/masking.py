@@ -16,7 +16,6 @@ from json import dumps, loads
 from sys import byteorder, maxsize
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
-from urllib.request import getproxies
 
 MASK = "***"
 MIN_FRAGMENT = 8
@@ -252,7 +251,12 @@ def without_secret_fields(value: T) -> T:
 
 def secrets_in_proxy(proxy: str | None) -> Iterator[str]:
     """Yield the secrets in the URL of a proxy; for "env", in the proxy URLs of the environment."""
-    for url in getproxies().values() if proxy == "env" else [proxy or ""]:
+    if proxy != "env":
+        yield from secrets_in_url(proxy or "")
+        return
+    from urllib.request import getproxies
+
+    for url in getproxies().values():
         yield from secrets_in_url(url)
 
 

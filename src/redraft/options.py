@@ -22,6 +22,7 @@ from .settings import OptionFields, Settings, check_settings
 from .storage.priors_store import read_priors
 
 SHIPPED = Priors()
+ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +35,9 @@ class Options(OptionFields):
     @classmethod
     def from_settings(cls, settings: Settings, answer: Any = None) -> Self:
         """Create options from keyword arguments. Raises ConfigError, for an unknown argument with the most similar names."""
-        known = [f.name for f in fields(cls)]
+        known = [*(f.name for f in fields(cls)), *ROLE_ARGUMENTS]
         for name in settings:
-            if name not in known:
+            if name not in known or name in ROLE_ARGUMENTS:
                 raise ConfigError(checks.unknown_name_message("argument", name, known))
         return cls(answer=answer, **settings)
 

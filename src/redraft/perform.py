@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from .answers import AnswerForm
-from .core.cancellation import cancel_and_wait, run_in_thread, run_in_thread_if_large
+from .core.cancellation import cancel_and_wait
 from .core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from .core.task import Message, as_messages
@@ -26,6 +26,7 @@ from .middleware import enforce_deadline
 from .middleware.call_costs import CostEstimator, Pricing
 from .protocols import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
 from .text import format_duration
+from .threads import run_in_thread, run_in_thread_if_large
 from .usage import NO_USAGE, CallLedger, Usage
 
 
@@ -253,11 +254,10 @@ async def _perform_step(roles: Roles, work: tuple[Step, StepClient]) -> Record:
 
 
 async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> Candidate:
-    if step.problem:
-        raise _prompt_error(step, step.problem)
     parent, sampling = step.parent if isinstance(step, Refine) else None, roles.sampling
+    messages = await _messages_of(step)
     reply = await client.complete(
-        Request(step.messages, **{f.name: getattr(sampling, f.name) for f in fields(sampling)}, is_generation=True)
+        Request(messages, **{f.name: getattr(sampling, f.name) for f in fields(sampling)}, is_generation=True)
     )
     answer: dict[str, Any] = dict(truncated=reply.truncated, tool_calls=reply.tool_calls, note=reply.note)
     answer |= dict(reasoning=reply.reasoning, reasoning_form=reply.reasoning_form)
@@ -265,6 +265,16 @@ async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> C
     if roles.answer and not reply.tool_calls:
         text = await run_in_thread_if_large(len(text), roles.answer.extract, text)
     return Candidate(step.id, text, parent, role=step.role, **answer, **client.provenance())
+
+
+async def _messages_of(step: Generate | Refine) -> tuple[Message, ...]:
+    """Return the messages of a step; a prompt of the user's own is made in a thread. Raises ConfigError."""
+    if step.make_messages is None:
+        return step.messages
+    try:
+        return await run_in_thread(step.make_messages)
+    except Exception as error:  # a function of the user may raise anything
+        raise _prompt_error(step, error) from error
 
 
 def _prompt_error(step: Generate | Refine, problem: Exception) -> ConfigError:

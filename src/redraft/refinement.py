@@ -22,7 +22,6 @@ from .core.trace import Trace
 from .errors import ConfigError, RedraftError
 from .graders.fingerprint import grader_fingerprint
 from .middleware.observe import observe
-from .models import find_model
 from .options import Options
 from .perform import make_performer
 from .plans import NoiseAwarePlan, Plan, outcome_if_stopped
@@ -78,6 +77,8 @@ async def resolve_model(model: Any) -> Any:
     """Return the given model, or one that is found; None for False, or if none is found."""
     if model is not None:
         return None if model is False else model
+    from .models import find_model  # most runs name their model
+
     try:
         return (await find_model()).model
     except asyncio.CancelledError as error:

@@ -11,9 +11,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Generic
 
 from .answers import AnswerForm
+from .answers.grader import NAME as ANSWER_GRADER
 from .core.fields import FieldChange, unrequested_changes
 from .core.ranking import RankedAnswer, ranking, top_answers
-from .core.records import Artifact, StopReason, ToolCall
+from .core.records import Artifact, Candidate, StopReason, ToolCall
 from .core.trace import Trace
 from .error_text import error_from_failure
 from .errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RedraftError
@@ -180,7 +181,7 @@ class Result(Generic[T_co]):
         """Return the result as plain data that `json.dumps` accepts, with the whole trace if asked for."""
         data = {
             "value": self.value,
-            **({"parsed": parsed_data(self.trace, self.answer)} if self.answer else {}),
+            **({"parsed": parsed_data(self.trace, self.answer, self.parsed)} if self.answer else {}),
             "tool_calls": [call.as_message_part() for call in self.tool_calls],
             "artifact": asdict(self.artifact) if self.artifact else None,
             "score": self.score,
@@ -236,9 +237,12 @@ class Result(Generic[T_co]):
 
 
 def parsed_answer(trace: Trace, form: AnswerForm[T_co] | None) -> T_co | None:
-    """Return the value of the best answer; None if it is not valid or was cut off, or calls tools, and without a form."""
+    """Return the value of the best answer; None if it is not valid or was cut off, or calls tools, and without a form.
+
+    An answer whose validation did not end, as one that the deadline cut off, is not validated again: it may never end.
+    """
     best = trace.best
-    if form is None or best is None or best.truncated or best.tool_calls:
+    if form is None or best is None or best.truncated or best.tool_calls or not _is_validated(trace, best):
         return None
     try:
         return form.read(best.text)
@@ -246,13 +250,18 @@ def parsed_answer(trace: Trace, form: AnswerForm[T_co] | None) -> T_co | None:
         return None
 
 
-def parsed_data(trace: Trace, form: AnswerForm[Any] | None) -> Any:
-    """Return the value of the best answer as a JSON value; None where `parsed_answer` is None."""
-    value = parsed_answer(trace, form)
+def _is_validated(trace: Trace, candidate: Candidate) -> bool:
+    """Whether the grader of the form, if it is on the panel, has accepted a candidate."""
+    grader = next((member for member in trace.panel if member.must and member.name == ANSWER_GRADER), None)
+    return grader is None or trace.grader_score(candidate.id, grader) == 1
+
+
+def parsed_data(trace: Trace, form: AnswerForm[Any] | None, value: Any) -> Any:
+    """Return the value of `parsed_answer` as a JSON value."""
     if form is None or value is None or trace.best is None:
         return None
     with suppress(Exception):  # serializers of the user
-        return form.to_data(value)
+        return form.to_data(value, trace.best.text)
     return json.loads(trace.best.text) if form.is_json else trace.best.text
 
 

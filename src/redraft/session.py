@@ -17,7 +17,7 @@ from .core.task import Task
 from .core.trace import PanelGrader
 from .editor import FormEditor
 from .errors import ConfigError, StoreError
-from .graders import GraderSpec, Judge, Pairwise, RequirementGrader, Rubric, as_grader, must
+from .graders import GraderSpec, Judge, RequirementGrader, Rubric, as_grader, must
 from .graders.base import as_grader_spec, asks_judge, check_forms, check_needs, parts_for, unique_name
 from .graders.fingerprint import grader_fingerprint
 from .middleware import (
@@ -316,6 +316,8 @@ def tie_break_grader(members: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[P
     judge = next((grader for member, grader in members if not (member.model_free or member.compares)), None)
     if judge is None or any(member.compares for member, _ in members):
         return []
+    from .graders import Pairwise  # runs without a judge need none
+
     own_rubric = getattr(judge, "rubric", None)
     rubric = own_rubric if isinstance(own_rubric, Rubric) and own_rubric.template is None else None
     name = unique_name("tie_break", [member.name for member, _ in members])

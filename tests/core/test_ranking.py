@@ -112,6 +112,21 @@ def test_an_interrupted_run_keeps_what_is_graded():
     assert (result.stop, len(result.top)) == ("budget", 2)
 
 
+def test_a_plan_of_your_own_may_say_what_is_kept():
+    """A plan with the method decides; for a function, the best answer so far counts."""
+
+    class Last:
+        def __call__(self, trace):
+            return ()
+
+        def outcome_if_stopped(self, trace, reason, note):
+            return Outcome(trace.candidates[-1].id, reason, note)
+
+    trace = trace_of([(1.0, True, False), (0.5, True, False)])
+    best = [outcome_if_stopped(plan, trace, redraft.StopReason.CANCELLED, "").best for plan in (Last(), lambda trace: ())]
+    assert best == [1, 0]
+
+
 @pytest.mark.parametrize("keep", [0, 4, 1.5, True])
 def test_keep_is_at_most_n(keep):
     """The error names the limits."""

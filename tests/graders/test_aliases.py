@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.graders import Judge, Ranker, as_grader, entries
+from redraft.graders import Judge, Pairwise, Ranker, as_grader, entries
 from redraft.graders.aliases import ALIASES, LIBRARIES, OPEN_JUDGE, RM_GALLERY, aliased_spec, find_alias
 from redraft.graders.registry import resolve_spec
+from redraft.graders.rubric import rubric_files
 
 # The names as the libraries register them, not as our table has them.
 RM_GALLERY_NAMES = """accuracy base_harmlessness_listwise base_harmlessness_pointwise base_helpfulness_listwise
@@ -103,6 +104,34 @@ def test_an_argument_reaches_the_target():
     """As in the target's own spec."""
     assert as_grader("privacy_leakage:kinds=email").name == as_grader("pii:kinds=email").name
     assert aliased_spec("f1_score", "") == "token_f1"
+
+
+@pytest.mark.parametrize("prefix, kind", [("judge", Judge), ("ranker", Ranker), ("pairwise", Pairwise)])
+@pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.name)
+def test_a_name_is_found_after_the_name_of_a_way_of_judging(alias, prefix, kind):
+    """And as the rubric of the class: it is the rubric of the target, or an error says what the name stands for."""
+    spelling = alias.spellings[-1]
+    if spelling in rubric_files() or find_alias(spelling) != alias:
+        return
+    rubric = alias.spec.removeprefix("ranker:")
+    if rubric in rubric_files():
+        expected = as_grader(f"{prefix}:{rubric}")
+        grader = as_grader(f"{prefix}:{spelling}")
+        assert (type(grader), grader.name, grader.rubric) == (kind, expected.name, expected.rubric)
+        assert kind(rubric=spelling).rubric == kind(rubric=rubric).rubric == expected.rubric
+        return
+    says = re.escape(alias.refusal if not alias.spec else f"stands for the grader {alias.spec!r}, which has no rubric")
+    for make in (lambda: as_grader(f"{prefix}:{spelling}"), lambda: kind(rubric=spelling)):
+        with pytest.raises(ConfigError, match=says):
+            make()
+
+
+@pytest.mark.parametrize("kind", [Judge, Ranker, Pairwise])
+def test_every_judge_takes_a_rubric_in_every_form(kind, tmp_path):
+    """A name, a mapping, a path, or a Rubric."""
+    (tmp_path / "own.toml").write_text('[criteria]\ntruth = "It is true."\n')
+    forms = ["clarity", {"truth": "It is true."}, tmp_path / "own.toml", str(tmp_path / "own.toml"), Judge("clarity").rubric]
+    assert [len(kind(rubric=form).rubric.criteria) > 0 for form in forms] == [True] * 5
 
 
 @given(st.text(max_size=40))

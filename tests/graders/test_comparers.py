@@ -221,7 +221,7 @@ async def test_images_can_be_withheld(kind, images):
         (lambda: Ranker(max_group_size=1), "max_group_size"),
         (lambda: Pairwise(max_group_size=True), "max_group_size"),
         (lambda: Ranker(rubric="honesty.toml"), "rubric"),
-        (lambda: Pairwise(rubric={"a": "b"}), "rubric"),
+        (lambda: Pairwise(rubric=5), "rubric"),
     ],
 )
 def test_invalid_arguments_are_rejected(make, names):

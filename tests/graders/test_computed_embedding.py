@@ -6,9 +6,15 @@ import sys
 import pytest
 from aiohttp import web
 
-from redraft import Candidate, Task
+import redraft
+from redraft import Budget, Candidate, Task
 from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
-from redraft.graders.computed.embedding import Embedding, cosine_similarity
+from redraft.graders.computed.embedding import Embedding
+from redraft.models.scoring import cosine_similarity
+from redraft.grading import grade_many
+from redraft.options import Options
+from redraft.perform import StepClient
+from redraft.session import Session
 
 SERVE = """
 import sys, time, xllamacpp
@@ -34,7 +40,13 @@ def embedding_server(gguf_file):
 
 
 async def run_grader(named, text, reference="the answer is clear and short"):
-    return await Embedding(named).grade(Task("q", reference=reference), Candidate(0, text), None)
+    """Return the feedback, or raise the error, of one grade with the call of a session."""
+    grader = Embedding(named)
+    session = Session(Options(retries=0), None, grader)
+    try:
+        return await grader.grade(Task("q", reference=reference), Candidate(0, text), StepClient(session.client_for(grader.model)))
+    finally:
+        await session.close()
 
 
 async def test_real_server_compares_two_texts(embedding_server):
@@ -128,6 +140,23 @@ async def test_errors_name_the_model_and_the_host(replies):
         await run_grader(f"{url}#m", "x", "y")
     with pytest.raises(ModelError):
         await run_grader("http://127.0.0.1:1/v1#m", "x", "y")
+
+
+async def test_calls_are_those_of_the_session(replies):
+    """They are counted, retried, cached, and limited by the budget, as all calls are."""
+    message, asked, url = replies
+    message["body"] = {**rows([3.0, 4.0], [4.0, 3.0]), "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    cache, sample, grader = {}, Task("q", "x", reference="y"), Embedding(f"{url}#m")
+    first = await redraft.grade(sample, grader, cache=cache)
+    again = await redraft.grade(sample, grader, cache=cache)
+    assert first.score == again.score == pytest.approx(0.96)
+    assert (first.usage.calls, first.usage.input_tokens, again.usage.calls, len(asked)) == (1, 7, 0, 1)
+    two = await grade_many([Task("q", text, reference="y") for text in "ab"], grader, budget=Budget(calls=1))
+    assert sorted(report.error is None for report in two) == [False, True] and len(asked) == 2
+    message["status"] = 503
+    with pytest.raises(redraft.errors.RedraftError):
+        await redraft.grade(sample, grader, retries=1)
+    assert len(asked) == 4
 
 
 async def test_missing_reference_is_an_error(replies):

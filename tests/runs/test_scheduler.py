@@ -109,7 +109,7 @@ class Rows:
             raise
         self.log.append(f"{row} ends")
 
-    def skip(self, row):
+    async def skip(self, row):
         self.log.append(f"{row} skipped")
 
     async def wait_for_capacity(self):

@@ -8,19 +8,20 @@ from dataclasses import replace
 from shutil import copyfile
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback
 from redraft.middleware import EndpointLimiter
+from redraft.middleware.call_costs import ZERO_AMOUNTS
 from redraft.protocols import Reply
 from redraft.usage import Usage
-from redraft.errors import ConfigError, StoreError
+from redraft.errors import BudgetExhaustedError, ConfigError, StoreError
 from redraft.runs import EndpointLimits, BatchRun
 from redraft.runs import api
-from redraft.runs.executors.shard_worker import ShardWorker
+from redraft.runs.executors.shard_worker import ShardBudget, ShardWorker
 from redraft.runs.executors.sharded import merge_shards
-from redraft.runs.executors.shard_protocol import Quota, QuotaSplitter, QuotaUse
+from redraft.runs.executors.shard_protocol import Quota, QuotaSplitter, QuotaUse, Refusal
 from redraft.storage.journal import Journal
 from redraft.storage.shard_merge import shard_journals
 
@@ -388,7 +389,7 @@ class SimulatedShards:
 @given(st.integers(1, 4), st.integers(4, 20), st.integers(0, 30), demands)
 def test_quotas_never_exceed_the_total(of, in_flight, calls, demands):
     """However late quotas arrive, all shards together stay within the total."""
-    world = SimulatedShards(QuotaSplitter(of, in_flight, budget=Budget(calls=calls)), of)
+    world = SimulatedShards(QuotaSplitter([1] * of, in_flight, budget=Budget(calls=calls)), of)
     for k, wish, arrives in demands:
         world.step(k % of, wish, arrives)
         assert sum(world.taken) <= calls
@@ -398,18 +399,151 @@ def test_quotas_never_exceed_the_total(of, in_flight, calls, demands):
 @given(st.integers(1, 4), st.integers(0, 30))
 def test_a_busy_shard_gets_what_idle_shards_leave(of, calls):
     """The total is used to the last call."""
-    world = SimulatedShards(QuotaSplitter(of, 8, budget=Budget(calls=calls)), of)
+    world = SimulatedShards(QuotaSplitter([1] * of, 8, budget=Budget(calls=calls)), of)
     for _ in range(8 * (calls + 2)):
         for k in range(of):
             world.step(k, 3 if k == 0 else 0, arrives=True)
     assert world.taken[0] == calls
     end = "used up" if calls else "too small"
-    assert world.keeps[0].refusal.startswith(f"the budget of {calls} call{'s' * (calls != 1)} is {end}")
+    assert world.keeps[0].refusal.message.startswith(f"the budget of {calls} call{'s' * (calls != 1)} is {end}")
+
+
+class PlanningShards:
+    """Shards of `rows` rows, of which each needs a call in any case and may plan more. They die, and quotas arrive late or never."""
+
+    def __init__(self, rows, calls):
+        n = len(rows)
+        self.quotas, self.sent = QuotaSplitter(rows, 4 * n, budget=Budget(calls=calls)), [None] * n
+        self.quota, self.is_open = [Quota()] * n, [True] * n
+        self.is_exchanging, self.answers = [False] * n, [None] * n
+        self.rows, self.spent, self.reserved, self.extra = list(rows), [0] * n, [0] * n, [0] * n
+
+    def planned(self, k):
+        return self.spent[k] + self.reserved[k] + self.rows[k] + self.extra[k]
+
+    def committed(self, k):
+        return self.spent[k] + self.reserved[k]
+
+    def is_short(self, k):
+        return bool(self.rows[k] or self.extra[k]) and self.committed(k) + 1 > self.quota[k].amounts.get("calls", 0)
+
+    def send(self, k):
+        if not self.is_exchanging[k]:
+            self.is_exchanging[k], self.sent[k], self.answers[k] = True, self.quotas.next(k), None
+
+    def obey(self, k):
+        """Apply the quota that was sent, and answer. A worker that has not opened its journal does not know its use."""
+        if self.sent[k] is None:
+            return
+        self.quota[k], self.sent[k] = self.sent[k], None
+        assert self.quota[k].refusal is None
+        if self.is_open[k]:
+            spent, committed, planned = ({"calls": amount} for amount in (self.spent[k], self.committed(k), self.planned(k)))
+            short = {**ZERO_AMOUNTS, "calls": 1} if self.is_short(k) else None
+            self.answers[k] = QuotaUse(self.quota[k], 0, True, spent, committed, short, planned, self.rows[k])
+
+    def receive(self, k):
+        """Receive the answer."""
+        if self.is_exchanging[k] and self.sent[k] is None:
+            self.is_exchanging[k] = False
+            if self.answers[k]:
+                self.quotas.update(k, self.answers[k])
+
+    def plan(self, k):
+        """Plan as many more calls as the share has room for."""
+        if self.is_open[k]:
+            self.extra[k] += max(0, int(self.quota[k].share.get("calls", 0) - self.planned(k)))
+
+    def call(self, k):
+        """Make as many of the planned calls, and then of those that rows need, as the quota has room for."""
+        while self.is_open[k] and (self.rows[k] or self.extra[k]) and not self.is_short(k):
+            self.reserved[k] += 1
+            if self.extra[k]:
+                self.extra[k] -= 1
+            else:
+                self.rows[k] -= 1
+
+    def settle(self, k):
+        """End all calls; every other one turns out to cost nothing."""
+        self.spent[k], self.reserved[k] = self.spent[k] + self.reserved[k] // 2, 0
+
+    def give_up(self, k):
+        """Plan no more than what the rows need."""
+        self.extra[k] = 0
+
+    def die(self, k):
+        """Start again with what the journal has: what was reserved counts as spent. An answer is lost."""
+        self.spent[k], self.reserved[k], self.extra[k], self.is_open[k] = self.committed(k), 0, 0, False
+        self.answers[k] = None
+
+    def open(self, k):
+        self.is_open[k] = True
+
+
+ACTIONS = ("send", "obey", "receive", "plan", "call", "settle", "give_up", "die", "open")
+actions = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([*ACTIONS, *ACTIONS[:5] * 2])), min_size=60, max_size=150)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=3), st.integers(0, 20), actions)
+def test_no_shard_spends_what_rows_of_another_need(rows, more, steps):
+    """In any order of messages, calls and deaths, all shards keep within the budget, and every row gets the call that it needs.
+
+    When nothing is late any more, all rows end: no quota or share of another shard keeps a row from its call.
+    """
+    calls = sum(rows) + more
+    world, shards = PlanningShards(rows, calls), range(len(rows))
+    for k, action in steps:
+        getattr(world, action)(k % len(rows))
+        assert sum(map(world.committed, shards)) <= calls
+        assert sum(map(world.planned, shards)) <= calls
+    for action in ("open", "send", "obey", "receive", "call") * (4 * calls):
+        for k in shards:
+            getattr(world, action)(k)
+    assert sum(world.rows) == 0
+    assert sum(map(world.committed, shards)) <= calls
+
+
+def test_a_share_grows_only_when_other_shards_have_confirmed_smaller_ones():
+    """A shard that has spent much gets no larger share while the others may still plan with what they have."""
+    quotas = QuotaSplitter([10, 10], 8, budget=Budget(calls=80))
+    first, second = quotas.next(0), quotas.next(1)
+    assert (first.share, second.share) == ({"calls": 40.0}, {"calls": 40.0})
+    spent = {"calls": 30.0}
+    quotas.update(0, QuotaUse(first, 4, True, spent, spent, None, {"calls": 40.0}, 10))
+    assert quotas.next(0).share == {"calls": 40.0}
+    quotas.update(0, QuotaUse(quotas.next(0), 4, True, spent, spent, None, {"calls": 40.0}, 10))
+    quotas.update(1, QuotaUse(second, 4, True, {}, {}, None, {"calls": 10.0}, 1))
+    assert quotas.next(1).share["calls"] < 20
+    assert quotas.next(0).share == {"calls": 40.0}  # the second shard has not confirmed yet
+    quotas.update(1, QuotaUse(quotas.next(1), 4, True, {}, {}, None, {"calls": 10.0}, 1))
+    quotas.update(0, QuotaUse(quotas.next(0), 4, True, spent, spent, None, {"calls": 40.0}, 10))
+    assert quotas.next(0).share["calls"] > 60
+
+
+async def test_a_worker_that_starts_again_confirms_no_quota(tmp_path):
+    """Until it has opened its journal it does not know what was spent, so nothing of its quota is granted to others."""
+    quotas = QuotaSplitter([1, 1], 8, budget=Budget(calls=10))
+    status = await ShardWorker().exchange_quota(quotas.next(0))
+    assert status.use is None
+    spent = {"calls": 5.0}
+    quotas.update(1, QuotaUse(quotas.next(1), 4, True, spent, spent, {**ZERO_AMOUNTS, "calls": 1}))
+    assert [quotas.next(k).amounts for k in (0, 1)] == [{"calls": 5}, {"calls": 5}]
+
+
+async def test_a_refusal_holds_only_for_calls_that_need_as_much():
+    """A call that needs less waits for its own answer."""
+    budget = ShardBudget()
+    budget.set_budget(Budget(calls=0))
+    budget.refusal = Refusal("calls", 2, "used up")
+    budget.check({**ZERO_AMOUNTS, "calls": 1})
+    with pytest.raises(BudgetExhaustedError, match="used up"):
+        budget.check({**ZERO_AMOUNTS, "calls": 2})
 
 
 def test_rates_and_concurrency_follow_the_work():
     """Two shards begin with half each, a busy one gets nearly all, and all when the other is finished."""
-    shares = QuotaSplitter(2, 100, rpm=60)
+    shares = QuotaSplitter([1, 1], 100, rpm=60)
     for _ in range(3):
         first, second = shares.next(0), shares.next(1)
         shares.update(0, QuotaUse(first, 50, is_saturated=True))
@@ -420,5 +554,6 @@ def test_rates_and_concurrency_follow_the_work():
         shares.update(0, QuotaUse(shares.next(0), 50, is_saturated=True))
     assert shares.next(0).in_flight > 80
     assert shares.next(0).rpm > 50
+    shares.update(0, QuotaUse(shares.next(0), 50))
     shares.update(1, QuotaUse(), finished=True)
     assert (shares.next(0).in_flight, shares.next(0).rpm) == (100, 60)

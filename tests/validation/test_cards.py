@@ -363,6 +363,25 @@ async def test_without_a_trust_check_no_card_is_read(tmp_path):
         await run(CardStore(tmp_path), "warn")
 
 
+def test_unreadable_cards_give_one_warning(tmp_path):
+    """It counts them; a question about one grader concerns the cards of that grader only."""
+    store = CardStore(tmp_path)
+    write_to_store(store, card("f" * 16))
+    for name in ("truthful-0", "old_one-1", "old_one-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "card.json").write_text('{"redraft_card": 1}')
+    for question, count in (
+        (lambda: store.cards, 3),
+        (lambda: store.cards_of("truthful"), 1),
+        (lambda: store.cards_of("exact"), 0),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = question()
+        assert [str(w.message).partition(" left out")[0] for w in caught] == {3: ["3 cards are"], 1: ["a card is"], 0: []}[count]
+        assert [c.grader for c in found] == (["truthful"] if count else [])
+
+
 async def test_card_with_the_most_rows_decides(tmp_path):
     """A small validation on other data changes nothing, and neither do recorded outputs."""
     store = CardStore(tmp_path)

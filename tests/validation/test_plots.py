@@ -16,13 +16,13 @@ POINTS = [(0.05, 0.02, 40), (0.45, 0.5, 20), (0.95, 0.86, 140)]
 GROUPS = {"people: 1": [0.1, 0.12, 0.3], "people: 5": [0.95, 1.0]}
 LABELS = ["first", "second", "tie", "unreadable"]
 COUNTS = {"first": {"first": 12, "unreadable": 3}, "second": {"second": 7, "first": 1}}
-ROWS = [("easy", 0.9, 0.85, 0.94, 120), ("hard", 0.4, None, None, 7), ("empty", None, None, None, 0)]
+ROWS = [("easy", 0.9, 0.85, 0.94, 120, 0.5), ("hard", 0.4, None, None, 7, 0.25), ("empty", None, None, None, 0, None)]
 DRAWN = {
     "reliability": plots.reliability_svg(POINTS),
     "histogram": plots.histogram_svg(GROUPS),
     "confusion": plots.confusion_svg(LABELS, COUNTS),
     "scatter": plots.scatter_svg([(1, 0.1), (1, 0.2), (3.5, 0.8)]),
-    "forest": plots.forest_svg(ROWS, 0.5),
+    "forest": plots.forest_svg(ROWS),
 }
 WORDS = {
     "reliability": ["mean probability", "share that came true", "140"],
@@ -65,7 +65,7 @@ def test_plot_is_self_contained(name):
 HOSTILE_DRAWN = [
     lambda name: plots.histogram_svg({name: [0.5]}),
     lambda name: plots.confusion_svg([name], {name: {name: 3}}),
-    lambda name: plots.forest_svg([(name, 0.5, 0.4, 0.6, 9)], 0.5),
+    lambda name: plots.forest_svg([(name, 0.5, 0.4, 0.6, 9, 0.5)]),
 ]
 
 
@@ -113,7 +113,7 @@ def test_score_out_of_range_is_an_error():
         plots.scatter_svg([]),
         plots.scatter_svg([(3, 0.5)]),
         plots.forest_svg([]),
-        plots.forest_svg([("a", -0.4, -0.9, 0.1, 12)], 0.0),
+        plots.forest_svg([("a", -0.4, -0.9, 0.1, 12, 0.0)]),
     ],
 )
 def test_little_or_no_data_can_be_drawn(svg):
@@ -123,7 +123,7 @@ def test_little_or_no_data_can_be_drawn(svg):
 
 def test_omitted_points_are_counted():
     """The plot stays small and says how much it leaves out."""
-    assert "40 more groups" in texts(plots.forest_svg([(str(n), 0.5, 0.4, 0.6, 9) for n in range(100)]))
+    assert "40 more groups" in texts(plots.forest_svg([(str(n), 0.5, 0.4, 0.6, 9, None) for n in range(100)]))
     assert "76 more labels" in texts(plots.confusion_svg([str(n) for n in range(100)], {}))
     many = plots.scatter_svg([(n % 5, 0.5) for n in range(10_000)])
     assert "2000 of 10000 rows" in texts(many)
@@ -150,6 +150,14 @@ def print_plot(drawn):
     return console.export_text()
 
 
+def test_each_group_of_a_forest_has_its_own_chance():
+    """A line and a number for each group; the axis states the value only if it is the same for all."""
+    different = plots.forest_svg(ROWS)
+    assert different.count('class="chance"') == 2 and "dashed: chance<" in different
+    assert "120 rows, chance 0.50" in different and "7 rows, chance 0.25" in different
+    assert "dashed: chance, 0.5<" in plots.forest_svg(ROWS[:1])
+
+
 def test_terminal_output():
     """It contains the numbers and marks unknown values."""
     assert "0.95  0.86       140" in print_plot(plots.reliability_text(POINTS))
@@ -157,8 +165,11 @@ def test_terminal_output():
     assert "0.10-0.20  ██████████ 2" in shown
     assert "0.90-1.00" in shown and "people: 5" in shown
     assert "12 (80%)" in print_plot(plots.confusion_text(LABELS, COUNTS))
-    shown = print_plot(plots.forest_text(ROWS, 0.5))
+    shown = print_plot(plots.forest_text(ROWS))
     assert "0.90 [0.85, 0.94]" in shown and "unknown" in shown
+    easy, hard, empty = shown.splitlines()[-3:]
+    assert (easy.split()[5], hard.split()[3], "|" in empty) == ("0.5", "0.25", False)
+    assert easy.index("|") > hard.index("|")
 
 
 def test_hostile_name_sends_no_terminal_sequence():
@@ -167,7 +178,7 @@ def test_hostile_name_sends_no_terminal_sequence():
     for drawn in (
         plots.histogram_text({name: [0.5]}),
         plots.confusion_text([name], {name: {name: 3}}),
-        plots.forest_text([(name, 0.5, None, None, 9)]),
+        plots.forest_text([(name, 0.5, None, None, 9, None)]),
     ):
         shown = print_plot(drawn)
         assert "[bold red]" in shown
@@ -222,7 +233,7 @@ def test_browser_runs_no_script_of_a_hostile_name(browser):
     page = browser.new_page()
     dialogs = []
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
-    page.set_content(plots.forest_svg([(HOSTILE, 0.5, 0.4, 0.6, 9)], 0.5))
+    page.set_content(plots.forest_svg([(HOSTILE, 0.5, 0.4, 0.6, 9, 0.5)]))
     assert page.locator("script").count() == 0
     assert dialogs == []
     page.close()

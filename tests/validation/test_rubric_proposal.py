@@ -91,7 +91,7 @@ async def test_an_unreadable_proposal_is_asked_for_again_once():
     model = ScriptedModel(["hm", reply()])
     assert (await propose_rubric("Letters.", model)).criteria
     assert "no JSON object" in model.messages[1][-1]["content"]
-    with pytest.raises(BadResponseError, match="two criteria have the same name"):
+    with pytest.raises(BadResponseError, match="^the proposed rubric cannot be read: two criteria have the same name"):
         await propose_rubric("Letters.", ScriptedModel([reply(criteria=[ROW] * 2)] * 2))
 
 

@@ -15,6 +15,9 @@ from redraft.validation import LabelledCase, ValidationResult, read_cases, valid
 ROWS = [{"prompt": "How many?", "response": f"There are {n}." if n % 2 else "Unknown.", "label": n % 2} for n in range(40)]
 
 
+CASES = [LabelledCase(str(n), "pass", Task("How many?"), (row["response"],), label=row["label"]) for n, row in enumerate(ROWS)]
+
+
 def has_number(text):
     return any(c.isdigit() for c in text)
 
@@ -74,7 +77,11 @@ async def test_graders_have_many_forms(tmp_path, grader, name):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"cases": []}, "holds no row|there are no rows|no row"),
+        ({"cases": []}, "cases: there is none to judge"),
+        ({"cases": iter(())}, "cases: there is none to judge"),
+        ({"cases": [*CASES, ROWS[0]]}, "cases must be a list of LabelledCases, or of rows"),
+        ({"limit": 0, "cases": CASES}, "limit"),
+        ({"graders": "exact"}, "unknown argument 'graders'; did you mean 'grader'"),
         ({"cases": [{"prompt": "q"}]}, "response"),
         ({"cases": 3}, "rows must be a file"),
         ({"grader": None}, "grader must be a grader"),
@@ -96,6 +103,17 @@ async def test_wrong_arguments_are_named(tmp_path, arguments, words):
     """Before any call."""
     with pytest.raises(ConfigError, match=words):
         await validate(**{"cases": ROWS, "grader": has_number, "cards_dir": tmp_path, **arguments})
+
+
+CONTAINERS = {"list": list, "tuple": tuple, "iterator": iter, "generator": lambda items: (item for item in items)}
+
+
+@pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS)
+@pytest.mark.parametrize("items", [ROWS, CASES], ids=["rows", "cases"])
+async def test_cases_come_in_any_iterable(tmp_path, items, container):
+    """None is lost, and `limit` holds for each."""
+    result = await validate(container(items), has_number, cards_dir=tmp_path, limit=30)
+    assert (result.card.rows, result.card.headline.value) == (30, 1)
 
 
 async def test_verdicts_of_a_judge_are_saved_and_reused(tmp_path):

@@ -45,12 +45,25 @@ TOOL = {
 }
 
 
+OPEN_CLIENTS = []
+
+
+@pytest.fixture(autouse=True)
+def close_clients():
+    """Close the connections of synchronous clients at the end of each test, and not whenever they are collected."""
+    yield
+    while OPEN_CLIENTS:
+        OPEN_CLIENTS.pop().close()
+
+
 def given_clients(url, key, name):
     """Return what a user may hand in, by kind."""
+    client, chain = openai.OpenAI(base_url=url, api_key=key), ChatOpenAI(model=name, base_url=url, api_key=key)
+    OPEN_CLIENTS.extend([client, chain.root_client])
     return {
-        "openai": (openai.OpenAI(base_url=url, api_key=key), name),
+        "openai": (client, name),
         "openai async": (openai.AsyncOpenAI(base_url=url, api_key=key), name),
-        "langchain": ChatOpenAI(model=name, base_url=url, api_key=key),
+        "langchain": chain,
         "pydantic-ai": OpenAIChatModel(name, provider=OpenAIProvider(base_url=url, api_key=key)),
     }
 

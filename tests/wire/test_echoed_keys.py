@@ -16,11 +16,11 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from redraft.errors import ModelError
-from redraft.graders.computed.embedding import Embedder
 from redraft.masking import MIN_FRAGMENT, Mask, MaskedStream
 from redraft.models import Chat, connect
 from redraft.models.openai_batches import BatchClient
 from redraft.models.pydantic_ai import ProviderModel
+from redraft.models.scoring import ScoringModel
 
 from . import fault_server as fs
 
@@ -194,8 +194,10 @@ async def test_masked_body_stays_valid_json(faults, ask):
     """A fragment beside an escape or in a number does not break the body."""
     model = Chat("m", faults.says(fs.good("x\n12345678")).url, key="n12345678abc")
     assert (await model.complete(ask())).text == "x\n***"
-    faults.says(fs.http({"data": [{"index": 0, "embedding": [0.1234567891, 1.0]}]}))
-    assert await Embedder(model).embed(["x"]) == [[0.1234567891, 1.0]]
+    vectors = [{"index": 0, "embedding": [0.1234567891, 0.0]}, {"index": 1, "embedding": [1.0, 0.0]}]
+    faults.says(fs.http({"data": vectors}))
+    reply = await ScoringModel(model, "embeddings", "/embeddings").complete(ask())
+    assert json.loads(reply.text)["score"] == 1.0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -260,7 +262,7 @@ async def test_displayed_stream_is_masked(faults, ask):
 
 
 @pytest.mark.parametrize("call", ["models", "look", "answers", "embed", "upload"])
-async def test_other_calls_are_masked(faults, call):
+async def test_other_calls_are_masked(faults, ask, call):
     """Model lists, batches, batch files and embeddings are masked in the same way."""
     chat = Chat("m", faults.url, key=KEY)
     batches = BatchClient(chat)
@@ -272,7 +274,7 @@ async def test_other_calls_are_masked(faults, call):
         "models": chat.list_models,
         "look": lambda: batches.retrieve("b"),
         "answers": answers,
-        "embed": lambda: Embedder(chat).embed(["x"]),
+        "embed": lambda: ScoringModel(chat, "embeddings", "/embeddings").complete(ask()),
         "upload": lambda: batches.upload([b"{}\n"]),
     }
     line = json.dumps({"custom_id": "1", "response": {"status_code": 200, "body": fs.completion(f"see {KEY}")}})

@@ -8,15 +8,27 @@ it, and converts it to a value. `as_answer_form` makes one from a type, a JSON s
 - `CodeAnswer`: the code in the answer's code block.
 
 `AnswerGrader` is the hard constraint that every run with a form has. The form of JSON is repaired without a model where nothing but
-commas, quotes and the text around the JSON is wrong; no value is converted or completed by a repair.
+commas, quotes and the text around the JSON is wrong; no value is converted or completed by a repair. The forms are loaded when they
+are first used.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import attribute_loader
 from .base import AnswerForm, InvalidAnswer
-from .code import CodeAnswer
-from .forms import JsonAnswer, SchemaAnswer, TypedAnswer, as_answer_form
+from .forms import as_answer_form
 from .grader import AnswerGrader
+
+if TYPE_CHECKING:
+    from .code import CodeAnswer
+    from .json_forms import JsonAnswer, SchemaAnswer, TypedAnswer
+else:
+    __getattr__ = attribute_loader(
+        __name__,
+        {"CodeAnswer": "code", "JsonAnswer": "json_forms", "SchemaAnswer": "json_forms", "TypedAnswer": "json_forms"},
+    )
 
 __all__ = [
     "AnswerForm",

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 from ..protocols import Edit
 
 T_co = TypeVar("T_co", covariant=True)
+EXPECTED = "a type such as a pydantic model, a JSON schema as a dict, or 'code:LANGUAGE', such as 'code:python'"
 
 
 class InvalidAnswer(ValueError):
@@ -56,8 +57,8 @@ class AnswerForm(Protocol[T_co]):
         """Yield the answer with its form repaired, if that can be done without changing a value."""
         ...
 
-    def to_data(self, value: Any) -> Any:
-        """Return a value of `read` as a JSON value."""
+    def to_data(self, value: Any, text: str) -> Any:
+        """Return the value that `read` returned for a text as a JSON value, from which `read` makes the same value again."""
         ...
 
     def accepts(self, annotation: Any) -> bool:

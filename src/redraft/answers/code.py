@@ -114,7 +114,7 @@ class CodeAnswer:
         """Yield nothing: code is extracted before it is graded."""
         yield from ()
 
-    def to_data(self, value: str) -> Any:
+    def to_data(self, value: str, text: str) -> Any:
         return value
 
     def accepts(self, annotation: Any) -> bool:

@@ -29,6 +29,7 @@ from ..core.trace import Trace
 from ..documents import read_small_bytes
 from ..errors import ConfigError, StoreError
 from ..graders import entries
+from ..graders.aliases import find_alias
 from ..graders.rubric import is_gallery_rubric
 from ..models.registry import LOCAL_SERVERS, PREFIXES, VENDORS, split_names
 from ..requirements import KINDS, reads_file
@@ -182,7 +183,7 @@ def _visit_grader(spec: str, name: str, argument: str, visit: Visit) -> str:
     if not argument:
         return spec
     if name in {"judge", "checklist", "ranker", "pairwise"}:
-        return spec if is_gallery_rubric(argument) else f"{name}:{visit('path', argument)}"
+        return spec if is_gallery_rubric(argument) or find_alias(argument) else f"{name}:{visit('path', argument)}"
     if name == "jury":
         return f"{name}:{','.join(_visit_spec(part.strip(), visit) for part in argument.split(','))}"
     if name == "embedding":

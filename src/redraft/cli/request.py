@@ -296,23 +296,7 @@ def settings_from_trace(
     Typed options take precedence over the trace, and the trace over environment and configuration files. Raises ConfigError,
     also for settings that need consent and have none.
     """
-    saved = {"require": list(trace.task.requirements), **trace.settings}
-    rubric, priors = saved.pop("rubric", None), saved.pop("priors", None)
-    prompts = {key: saved.pop(key) for key in PROMPT_KEYS if key in saved}
-    known = {p.key for p in params}
-    from_trace = check_table({key: value for key, value in saved.items() if key in known}, params, where)
-    if isinstance(rubric, Mapping):
-        from_trace["rubric"] = Rubric.from_data(rubric, "rubric", where)
-    elif rubric is not None:
-        raise ConfigError(f"{where}: rubric must be a table, got {rubric!r}")
-    if priors is not None:
-        from_trace["priors"] = priors_from_data(priors) if isinstance(priors, Mapping) else str(priors)
-    for key, prompt in prompts.items():
-        name = key.replace("-", "_")
-        if template := _saved_template(prompt, f"{where}: {key}"):
-            from_trace[name] = template
-        elif ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            raise ConfigError(f"{where}: its {key} is a function of Python: resume it in Python, or give --{key} FILE")
+    from_trace = {**_saved_settings(trace, params, where), **_saved_prompts(ctx, trace, where)}
     if trace.settings:
         unset = {str(p.name): () if p.multiple else None for p in params if p.key in UNSET_IN_TRACE}
         from_trace = {**unset, **from_trace}
@@ -328,6 +312,35 @@ def settings_from_trace(
         is_trace=True,
     )
     return {**values, **{name: from_trace[name] for name in used}}
+
+
+def _saved_settings(trace: Trace, params: list[SettingOption], where: str) -> dict[str, Any]:
+    """Return the values of options that a trace has saved, without its prompts. Raises ConfigError."""
+    saved = {"require": list(trace.task.requirements), **trace.settings}
+    plain = {p.key for p in params} - {"rubric", "priors", *PROMPT_KEYS}
+    values = check_table({key: value for key, value in saved.items() if key in plain}, params, where)
+    rubric, priors = saved.get("rubric"), saved.get("priors")
+    if isinstance(rubric, Mapping):
+        values["rubric"] = Rubric.from_data(rubric, "rubric", where)
+    elif rubric is not None:
+        raise ConfigError(f"{where}: rubric must be a table, got {rubric!r}")
+    if priors is not None:
+        values["priors"] = priors_from_data(priors) if isinstance(priors, Mapping) else str(priors)
+    return values
+
+
+def _saved_prompts(ctx: click.Context, trace: Trace, where: str) -> dict[str, str]:
+    """Return the templates of prompts that a trace has saved. Raises ConfigError for a function that no option replaces."""
+    templates = {}
+    for key in PROMPT_KEYS:
+        if key not in trace.settings:
+            continue
+        name = key.replace("-", "_")
+        if template := _saved_template(trace.settings[key], f"{where}: {key}"):
+            templates[name] = template
+        elif ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            raise ConfigError(f"{where}: its {key} is a function of Python: resume it in Python, or give --{key} FILE")
+    return templates
 
 
 def _saved_template(prompt: Any, where: str) -> str:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from .fields import has_json_form, unrequested_changes
 from .records import Candidate, Feedback
 from .task import Message
-from .trace import Trace
+from .trace import PanelGrader, Trace
 
 MAX_FAILED_ATTEMPTS = 3  # failed attempts that a prompt mentions
 DIGITS = 9  # of scores that are compared: smaller differences do not count, as in `Trace.best`
@@ -37,15 +37,21 @@ def draft_messages(trace: Trace) -> tuple[Message, ...]:
     return (*messages[:last], with_paragraph(messages[last], constraints), *messages[last + 1 :])
 
 
-def constraint_paragraph(trace: Trace) -> str:
-    """Return the paragraph that states the hard constraints; "" if there are none."""
-    demands = demand_lines(trace)
+def constraint_paragraph(trace: Trace, parent: Candidate | None = None) -> str:
+    """Return the paragraph that states the hard constraints; "" if there are none. `parent` as in `demand_lines`."""
+    demands = demand_lines(trace, parent)
     return "\n".join([f"The answer must meet {'this' if len(demands) == 1 else 'all of this'}:", *demands]) if demands else ""
 
 
-def demand_lines(trace: Trace) -> list[str]:
-    """Return the hard constraints, a line each."""
-    return [f"- {grader.demand}" for grader in trace.panel if grader.demand]
+def demand_lines(trace: Trace, parent: Candidate | None = None) -> list[str]:
+    """Return the hard constraints, a line each, without the schemas that `parent`, the answer to be improved, follows."""
+    return [f"- {_unmet_part(trace, parent, grader)}" for grader in trace.panel if grader.demand]
+
+
+def _unmet_part(trace: Trace, parent: Candidate | None, grader: PanelGrader) -> str:
+    """Return a demand in words; with its schema unless `parent` follows that."""
+    is_met = parent is not None and trace.grader_score(parent.id, grader) == 1
+    return grader.demand.partition(SCHEMA_HEADING)[0] if is_met else grader.demand
 
 
 def with_paragraph(message: Message, text: str) -> Message:

@@ -5,6 +5,7 @@ Steps are self-contained: a performer needs nothing else, so a step can be perfo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
@@ -14,12 +15,16 @@ from .task import Message, Task
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Ask a model for a first draft. With a `problem` there is no prompt, and the step fails: a function of the user raised it."""
+    """Ask a model for a first draft.
+
+    A prompt of the user's own is made when the step is performed: `messages` is empty until then, and `make_messages` returns them
+    or raises what the user's function raises.
+    """
 
     role: ClassVar[str] = "generate"
     id: int
     messages: tuple[Message, ...]
-    problem: Exception | None = field(default=None, compare=False)
+    make_messages: Callable[[], tuple[Message, ...]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def slot(self) -> Slot:
@@ -28,13 +33,13 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Refine:
-    """Ask a model for a better version of `parent`; `problem` as in `Generate`."""
+    """Ask a model for a better version of `parent`; `make_messages` as in `Generate`."""
 
     role: ClassVar[str] = "refine"
     id: int
     messages: tuple[Message, ...]
     parent: int
-    problem: Exception | None = field(default=None, compare=False)
+    make_messages: Callable[[], tuple[Message, ...]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def slot(self) -> Slot:

@@ -18,7 +18,7 @@ from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_origin, get_type_hints
 
 from .. import checks
-from ..core.cancellation import cancel_and_wait, run_in_thread
+from ..core.cancellation import cancel_and_wait
 from ..core.records import Candidate, Comparison, CriterionScore, Feedback
 from ..core.serialize import pack, unpack
 from ..core.task import Task
@@ -27,6 +27,7 @@ from ..middleware.messages import SYSTEM_ROLES
 from ..own_code import fingerprint_name
 from ..protocols import JudgeClient, Requirement
 from ..requirements.spec import check_with_limit
+from ..threads import run_in_thread
 
 T = TypeVar("T")
 MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}

@@ -2,7 +2,7 @@
 
 A rubric's name is a judge that scores one answer; `ranker:NAME` and `pairwise:NAME` compare answers by the same rubric.
 
-Listing the entries loads no computed grader. The registry adds the kinds of requirements and the graders of other packages.
+Listing the entries loads no grader but `Judge`. The registry adds the kinds of requirements and the graders of other packages.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from .composite import Jury
 from .computed.base import parse_options
-from .judging.checklist import Checklist
 from .judging.pointwise import Judge
-from .judging.ranking import Pairwise, Ranker
 from .registry import GraderEntry, Mode, no_argument
 from .rubric import Rubric, as_rubric, gallery_rubric, is_gallery_rubric, rubric_files
+
+if TYPE_CHECKING:
+    from .judging.checklist import Checklist
+    from .judging.ranking import Ranker
 
 ALL_TASK_FIELDS = ("messages", "context", "reference", "tests")
 
@@ -29,8 +31,9 @@ def _make_judge(argument: str) -> Judge:
     return Judge(argument, f"judge:{argument}") if argument else Judge()
 
 
-def _make_comparer(cls: type[Ranker], argument: str) -> Ranker:
+def _make_comparer(kind: str, argument: str) -> Ranker:
     """Return a ranker, or a comparer of pairs, that goes by a rubric if one is named."""
+    cls: type[Ranker] = getattr(import_module(".judging.ranking", __package__), kind)
     if not argument:
         return cls()
     return cls(name=f"{cls.name}:{argument}", rubric=as_rubric(argument))
@@ -39,6 +42,8 @@ def _make_comparer(cls: type[Ranker], argument: str) -> Ranker:
 def _make_checklist(argument: str) -> Checklist:
     if is_gallery_rubric(argument):
         raise ConfigError(f"a checklist has questions, and {argument!r} is a rubric with criteria: use the grader {argument!r}")
+    from .judging.checklist import Checklist
+
     return Checklist(argument, name=f"checklist:{argument}") if argument else Checklist()
 
 
@@ -69,7 +74,7 @@ JUDGES: tuple[GraderEntry, ...] = (
         "ranker",
         "listwise",
         "an LLM that ranks all answers so far, by a rubric if one is named; its reason is feedback for the next draft",
-        partial(_make_comparer, Ranker),
+        partial(_make_comparer, "Ranker"),
         "ranker:helpfulness",
     ),
     _entry(
@@ -77,7 +82,7 @@ JUDGES: tuple[GraderEntry, ...] = (
         "pairwise",
         "an LLM that compares answers two at a time, in both orders, by a rubric if one is named; a verdict that changes with the"
         " order is a tie",
-        partial(_make_comparer, Pairwise),
+        partial(_make_comparer, "Pairwise"),
         "pairwise:clarity",
     ),
     _entry(

@@ -15,14 +15,15 @@ from .. import checks
 from ..errors import ConfigError
 from ..protocols import Comparer, Grader, Requirement
 from ..requirements import KINDS, parse
-from .aliases import aliased_spec
 from .base import FunctionGrader, RequirementGrader
+from .rubric import aliased_rubric
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Mode: TypeAlias = Literal["pointwise", "pairwise", "listwise", "requirement", "code", "function"]
 ENTRY_POINT_GROUP = "redraft.graders"
+RUBRIC_JUDGES = frozenset({"judge", "ranker", "pairwise"})  # graders whose argument is a rubric
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,19 @@ def grader_from_spec(spec: str) -> Any:
 
 
 def resolve_spec(spec: str) -> tuple[GraderEntry, str]:
-    """Return the entry and the argument that "name" or "name:argument" stands for; the name may be another library's.
+    """Return the entry and the argument that "name" or "name:argument" stands for.
+
+    The name may be another library's, and so may the rubric that a judge, a ranker or a comparer of pairs goes by.
 
     Raises ConfigError.
     """
     name, _, argument = spec.partition(":")
-    if not any(entry.name == name for entry in entries()) and (aliased := aliased_spec(name, argument)):
-        name, _, argument = aliased.partition(":")
+    if not any(entry.name == name for entry in entries()):
+        from .aliases import aliased_spec  # a long table, and few names need it
+
+        name, _, argument = (aliased_spec(name, argument) or spec).partition(":")
+    if name in RUBRIC_JUDGES and (rubric := aliased_rubric(argument)):
+        argument = rubric
     return find_entry(name, spec), argument
 
 

@@ -213,7 +213,7 @@ class Moderation:
         return Feedback(
             score,
             reason,
-            tuple(f"Remove what is {category}, as the moderation endpoint finds." for category in categories),
+            tuple(f"Remove what the moderation endpoint flags as {category}." for category in categories),
             done=False if result["flagged"] else None,
             metadata={"flagged": result["flagged"], "categories": categories, "category_scores": scores},
         )

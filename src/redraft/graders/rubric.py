@@ -359,12 +359,33 @@ def rubric_files() -> dict[str, Path]:
 
 
 def _named_rubric(name: str) -> Rubric:
-    """Return the gallery's rubric of that name, else that in a file of that name. Raises ConfigError."""
+    """Return the gallery's rubric of that name or of that name in another library, else that in a file. Raises ConfigError."""
     if is_gallery_rubric(name):
         return gallery_rubric(name)
+    if aliased := aliased_rubric(name):
+        return gallery_rubric(aliased)
     if name.isidentifier():
         raise ConfigError(checks.unknown_name_message("rubric", name, rubric_files(), "redraft graders"))
     return Rubric.load(name)
+
+
+def aliased_rubric(name: str) -> str | None:
+    """Return the rubric of the gallery by which the grader of another library judges; None for any other name.
+
+    A name in the gallery is not that of another library. Raises ConfigError for a grader that Redraft does not have, and for one
+    that has no rubric.
+    """
+    if is_gallery_rubric(name):
+        return None
+    from .aliases import aliased_spec  # a long table, and few names need it
+
+    spec = aliased_spec(name, "")
+    if spec is None:
+        return None
+    rubric = spec.removeprefix("ranker:")
+    if not is_gallery_rubric(rubric):
+        raise ConfigError(f"{name!r} stands for the grader {spec!r}, which has no rubric")
+    return rubric
 
 
 def text_at(data: Mapping[str, Any], key: str, where: str) -> str:

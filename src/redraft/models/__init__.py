@@ -12,12 +12,21 @@ To add a provider:
 
 from __future__ import annotations
 
-from .discovery import DiscoveryResult, SearchLocation, find_model
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import attribute_loader
 from .functions import CallableModel, ScriptedModel
 from .http_client import Timeouts
 from .openai_chat import Chat
 from .pricing import Price, price_of
 from .registry import connect
+
+if TYPE_CHECKING:
+    from .discovery import DiscoveryResult, SearchLocation, find_model
+else:
+    __getattr__ = attribute_loader(
+        __name__, {"DiscoveryResult": "discovery", "SearchLocation": "discovery", "find_model": "discovery"}
+    )
 
 __all__ = [
     "CallableModel",

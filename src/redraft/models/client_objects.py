@@ -1,26 +1,24 @@
-"""Clients and models of other packages that a user has already: which they are, and what their errors mean.
+"""What `connect` takes as a model, and which of these are clients or models of other packages that a user has already.
 
-They are recognised by the module of their class, so that no package is imported that was not handed in. Their packages raise
-exceptions of their own: `model_error` makes a ModelError of one, by the status and the headers of the response that it holds.
+They are recognised by the module of their class, so that no package is imported that was not handed in. `client_errors` says what
+their errors mean.
 """
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..error_text import error_text
-from ..errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError
-from ..masking import Mask
-from ..usage import current_entry
-from .endpoint_url import redirect_error
-from .http_client import UNKNOWN_USAGE
-from .openai_responses import ErrorBody, error_from_status, parse_error_body, shorten
+from ..protocols import Model
 
-CONNECT_ERRORS = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"})
-CONNECTION_ERRORS = frozenset({"APIConnectionError", "ConnectionError", "EndpointConnectionError", "NetworkError", "ProtocolError"})
-HTTP_PACKAGES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests", "urllib3", "botocore"})
+
+def is_model(model: Any) -> bool:
+    """Whether `connect` takes an object: it may raise ConfigError for one of these, but not for another."""
+    return isinstance(model, str | Model) or callable(model) or is_client_with_name(model) or is_client_object(model)
+
+
+def is_client_with_name(model: Any) -> bool:
+    """Whether a model is given as a pair of a client and the name of one of its models."""
+    return isinstance(model, tuple) and len(model) == 2 and is_openai_client(model[0])
 
 
 def is_client_object(value: Any) -> bool:
@@ -55,71 +53,3 @@ def is_openai_compatible(model: Any) -> bool:
 
 def _derives_from(value: Any, module: str, name: str) -> bool:
     return any(kind.__name__ == name and kind.__module__.startswith(module) for kind in type(value).__mro__)
-
-
-def model_error(error: Exception, mask: Mask) -> ModelError:
-    """Return the ModelError that an exception of a client's package means; its message is masked."""
-    if isinstance(error, ModelError | ConfigError):
-        return error  # type: ignore[return-value]
-    causes = list(_causes(error))
-    for cause in causes:
-        if (status := _status(cause)) is not None:
-            return _status_error(cause, status, mask)
-    message = shorten(mask(error_text(error)))
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return ModelUnavailableError(f"no secure (TLS) connection: {message}")
-    kinds = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
-    connected = not kinds & CONNECT_ERRORS
-    if not connected:
-        current_entry().start_counting()  # nothing was sent
-    usage = UNKNOWN_USAGE if connected else None
-    if any("Timeout" in kind for kind in kinds):
-        return ModelTimeoutError(f"no answer in time: {message}", usage=usage)
-    if kinds & (CONNECTION_ERRORS | CONNECT_ERRORS):
-        return ModelUnavailableError(f"cannot be reached: {message}", retryable=True, usage=usage)
-    if type(error).__module__.partition(".")[0] in HTTP_PACKAGES:
-        return BadResponseError(message, retryable=True, usage=UNKNOWN_USAGE)
-    return ModelError(message, usage=UNKNOWN_USAGE)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those that led to it, ten at most."""
-    cause: BaseException | None = error
-    for _ in range(10):
-        if cause is None:
-            return
-        yield cause
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-
-
-def _status(error: BaseException) -> int | None:
-    """Return the HTTP status that an exception holds; None if it holds none."""
-    response = getattr(error, "response", None)
-    if isinstance(response, Mapping):  # botocore
-        found = response.get("ResponseMetadata", {})
-        return found.get("HTTPStatusCode") if isinstance(found, Mapping) else None
-    for value in (getattr(error, "status_code", None), getattr(response, "status_code", None), getattr(error, "code", None)):
-        if isinstance(value, int) and not isinstance(value, bool) and 300 <= value < 600:
-            return value
-    return None
-
-
-def _status_error(error: BaseException, status: int, mask: Mask) -> ModelError:
-    response = getattr(error, "response", None)
-    headers = getattr(response, "headers", None)
-    headers = {str(name).lower(): mask(str(value)) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
-    headers |= {"Retry-After": headers["retry-after"]} if "retry-after" in headers else {}
-    if status < 400:
-        return redirect_error(status, headers.get("location", ""))
-    return error_from_status(status, _error_body(error, response, mask), headers)
-
-
-def _error_body(error: BaseException, response: Any, mask: Mask) -> ErrorBody:
-    try:
-        content = getattr(response, "content", None)
-    except Exception:  # noqa: BLE001  (the body of a response that was not read)
-        content = None
-    if isinstance(content, bytes) and content:
-        return parse_error_body(mask.mask_bytes(content))
-    body = getattr(error, "body", None)
-    return ErrorBody(mask.mask_json(body if body is not None else str(error)))

@@ -9,10 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 from .. import checks
-from ..core.cancellation import run_in_thread
 from ..error_text import error_text
 from ..errors import BadResponseError, ConfigError, ModelError
 from ..protocols import Reply, Request
+from ..threads import run_in_thread
 from ..usage import Usage
 from .http_client import UNKNOWN_USAGE
 from .openai_responses import reasoning_form, split_thinking

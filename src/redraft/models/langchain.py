@@ -19,7 +19,8 @@ from ..log import log
 from ..masking import Mask, answer_mask, without_cause, without_secret_fields
 from ..protocols import FORMATS, Format, Reply, Request
 from ..usage import Usage
-from .client_objects import is_langchain_chat_model, is_openai_compatible, model_error
+from .client_errors import model_error
+from .client_objects import is_langchain_chat_model, is_openai_compatible
 from .endpoint_url import redacted_url
 from .http_client import LoopLocal
 from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, response_format, without_length_bounds

@@ -7,19 +7,18 @@ each call, which ends with the call or, after a cancellation, with the next part
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 from .. import checks
 from ..errors import ConfigError
 from ..masking import Mask, answer_mask, without_cause
 from ..protocols import FORMATS, Reply, Request
-from .client_objects import model_error
+from ..threads import call_in_daemon_thread
+from .client_errors import model_error
 from .endpoint_url import redacted_url
 from .http_client import MAX_BODY_BYTES, HttpResponse, LoopLocal, masked_headers, too_large_error
 from .openai_chat import Chat, ExtraBodyTools
@@ -125,26 +124,9 @@ def _send_sync(client: Any, body: Mapping[str, Any], stopped: threading.Event) -
 
 async def run_in_own_thread(function: Callable[[threading.Event], T]) -> T:
     """Call a function in a new thread. If the caller is cancelled, it sets the event and does not wait for the thread."""
-    loop, stopped = asyncio.get_running_loop(), threading.Event()
-    result: asyncio.Future[T] = loop.create_future()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if not result.done():
-            result.set_result(value) if error is None else result.set_exception(error)
-
-    def run() -> None:
-        value, failure = None, None
-        try:
-            value = function(stopped)
-        except Exception as error:  # noqa: BLE001  (it is raised where the result is awaited)
-            failure = error
-        if not stopped.is_set():
-            with suppress(RuntimeError):  # the event loop was closed
-                loop.call_soon_threadsafe(settle, value, failure)
-
-    threading.Thread(target=copy_context().run, args=(run,), name="redraft-client", daemon=True).start()
+    stopped = threading.Event()
     try:
-        return await result
+        return await call_in_daemon_thread(partial(function, stopped))
     finally:
         stopped.set()
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from .. import checks
 from ..errors import ConfigError
 from ..protocols import Model
-from .client_objects import is_client_object, is_langchain_object, is_openai_client, is_pydantic_ai_model
+from .client_objects import is_client_object, is_client_with_name, is_langchain_object, is_pydantic_ai_model
 from .endpoint_url import is_private_host, parse_base_url, redacted_model_name, redacted_url, with_version
 from .functions import CallableModel
 from .litellm_names import from_litellm
@@ -122,16 +122,6 @@ def _model_of_client(client: Any, options: Mapping[str, Any]) -> Model:
     from .openai_client import ClientModel
 
     return ClientModel(client, **options)
-
-
-def is_model(model: Any) -> bool:
-    """Whether `connect` takes an object: it may raise ConfigError for one of these, but not for another."""
-    return isinstance(model, str | Model) or callable(model) or is_client_with_name(model) or is_client_object(model)
-
-
-def is_client_with_name(model: Any) -> bool:
-    """Whether a model is given as a pair of a client and the name of one of its models."""
-    return isinstance(model, tuple) and len(model) == 2 and is_openai_client(model[0])
 
 
 def alternative_models(model: Any) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""The client of endpoints that return numbers about a text: reward models, classifiers, rerankers, moderation.
+"""The client of endpoints that return numbers about a text: reward models, classifiers, rerankers, embeddings, moderation.
 
 `ScoringModel` is a `Model`, so that its calls get the same retries, timeouts, limits, budgets and cache as those of a chat model.
 The last message of a request is the text to be scored, the messages before it are the task. The reply is JSON: {"score": NUMBER}
@@ -9,7 +9,8 @@ The requests and responses are those that the servers publish:
 - vLLM: https://docs.vllm.ai/en/latest/models/pooling_models/ (/classify, /score, /rerank, /pooling)
 - Text Embeddings Inference: https://huggingface.github.io/text-embeddings-inference/ (/predict, /rerank)
 - llama.cpp: /rerank, as vLLM
-- OpenAI: https://platform.openai.com/docs/api-reference/moderations (/moderations)
+- OpenAI: https://platform.openai.com/docs/api-reference/moderations (/moderations) and /embeddings, which vLLM, Ollama and
+  llama.cpp also have
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum, hypot, isfinite
 from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
@@ -26,15 +28,15 @@ from ..core.task import Message, message_text
 from ..errors import ConfigError
 from ..protocols import Reply, Request
 from ..usage import Usage
-from .endpoint_url import parse_base_url, redacted_url
+from .endpoint_url import parse_base_url, redacted_model_name, redacted_url
 from .http_client import Timeouts
 from .openai_chat import OPENAI_URL, Chat
 from .openai_responses import bad_response, json_type_name, read_count, shorten
 from .pricing import FREE, Price
 from .registry import VENDORS, configured_proxy, connect, key_for
 
-ServerApi: TypeAlias = Literal["classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations"]
-MODERATION_PATH = "/moderations"
+ServerApi: TypeAlias = Literal["classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations", "embeddings"]
+OPENAI_APIS: tuple[ServerApi, ...] = ("moderations", "embeddings")  # whose path is below the base URL of chat models
 MAX_CATEGORIES = 200  # of a moderation endpoint
 
 
@@ -126,9 +128,9 @@ def connect_scoring(
     address, _, model = url.strip().partition("#")
     base, _ = parse_base_url(address)
     _, slash, last = base.path.rpartition("/")
-    chosen = api or (last if last in get_args(ServerApi) else None)
+    chosen = api or (last if last in get_args(ServerApi) and last not in OPENAI_APIS else None)
     if not slash or not last or chosen is None:
-        known = ", ".join(f"/{name}" for name in get_args(ServerApi) if name not in {"tei_rerank", "moderations"})
+        known = ", ".join(f"/{name}" for name in get_args(ServerApi) if name not in {"tei_rerank", *OPENAI_APIS})
         raise ConfigError(
             f"{redacted_url(address)} does not say which API it is: the path ends with one of {known}, or state it as api=NAME"
         )
@@ -141,17 +143,27 @@ def connect_scoring(
 
 
 def connect_moderation(model_name: str) -> ScoringModel:
-    """Return the client of a moderation endpoint, by the name of a model on it, such as "openai:NAME". Raises ConfigError.
+    """Return the client of a moderation endpoint, by the name of a model on it, such as "openai:NAME". Raises ConfigError."""
+    return _connect_openai_api("moderations", model_name, "moderation")
 
-    A URL may include the path of the endpoint, as those of reward models do.
+
+def connect_embeddings(model_name: str) -> ScoringModel:
+    """Return the client of an embeddings endpoint, by the name of a model on it. Raises ConfigError.
+
+    Its score is the cosine of the vectors of the last message and of the messages before it, from -1 to 1.
     """
+    return _connect_openai_api("embeddings", model_name, "embedding")
+
+
+def _connect_openai_api(api: ServerApi, model_name: str, grader: str) -> ScoringModel:
+    """Return the client of an API beside that of chat models. A URL may include its path, as those of reward models do."""
     address, hash_sign, name = model_name.partition("#")
-    model_name = f"{address.rstrip('/').removesuffix(MODERATION_PATH)}{hash_sign}{name}" if "://" in address else model_name
+    model_name = f"{address.rstrip('/').removesuffix(f'/{api}')}{hash_sign}{name}" if "://" in address else model_name
     client = None if model_name.partition(":")[0] in {*VENDORS, "local"} else connect(model_name)
     if not isinstance(client, Chat):
-        shown = redacted_url(model_name)
-        raise ConfigError(f"moderation needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {shown!r}")
-    return ScoringModel(client, "moderations", MODERATION_PATH)
+        shown = redacted_model_name(model_name)
+        raise ConfigError(f"{grader} needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {shown!r}")
+    return ScoringModel(client, api, f"/{api}")
 
 
 def _usage_of(data: Any) -> Usage:
@@ -201,6 +213,10 @@ def _tei_rerank_body(model: str, messages: Sequence[Message], raw: bool) -> dict
 
 def _moderation_body(model: str, messages: Sequence[Message], raw: bool) -> dict[str, Any]:  # noqa: FBT001
     return {"model": model, "input": _split(messages)[1]}
+
+
+def _embeddings_body(model: str, messages: Sequence[Message], raw: bool) -> dict[str, Any]:  # noqa: FBT001
+    return {"model": model, "input": list(reversed(_split(messages))), "encoding_format": "float"}
 
 
 # ---- responses
@@ -287,6 +303,33 @@ def _read_moderation(data: Any, label: str) -> dict[str, Any]:
     return {"flagged": flagged, "category_scores": {shorten(str(k), 60): v for k, v in scores.items()}, "categories": decided}
 
 
+def _read_embeddings(data: Any, label: str) -> dict[str, Any]:
+    return {"score": cosine_similarity(*_parse_vectors(data, 2))}
+
+
+def _parse_vectors(data: Any, count: int) -> list[list[float]]:
+    """Return the vectors in a response, sorted by index. Raises BadResponseError for anything else."""
+    rows = data.get("data") if isinstance(data, dict) else None
+    if not isinstance(rows, list) or len(rows) != count or not all(isinstance(row, dict) for row in rows):
+        raise _wrong_shape(f"sent no list of {count} embeddings")
+    if sorted(str(row.get("index")) for row in rows) != sorted(map(str, range(count))):
+        raise _wrong_shape("sent embeddings that do not say which text they belong to")
+    vectors = [row.get("embedding") for row in sorted(rows, key=lambda row: int(row["index"]))]
+    if not all(isinstance(v, list) and v and all(map(checks.is_number, v)) for v in vectors):
+        raise _wrong_shape("sent an embedding that is not a list of numbers")
+    if len({len(v) for v in vectors}) != 1:
+        raise _wrong_shape("sent embeddings of different lengths")
+    return vectors
+
+
+def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return a value from -1 to 1. Raises BadResponseError for a zero vector, which has no direction."""
+    lengths = [hypot(*v) for v in (a, b)]
+    if not all(isfinite(length) and length > 0 for length in lengths):
+        raise _wrong_shape("sent an embedding without a direction")
+    return max(-1.0, min(1.0, fsum(x / lengths[0] * (y / lengths[1]) for x, y in zip(a, b, strict=True))))
+
+
 API_FORMS: Mapping[ServerApi, ApiForm] = {
     "classify": ApiForm(_chat_body, _read_classify, takes_label=True),
     "score": ApiForm(_score_body, _read_score),
@@ -295,4 +338,5 @@ API_FORMS: Mapping[ServerApi, ApiForm] = {
     "predict": ApiForm(_predict_body, _read_predict, takes_label=True),
     "tei_rerank": ApiForm(_tei_rerank_body, _read_tei_rerank),
     "moderations": ApiForm(_moderation_body, _read_moderation),
+    "embeddings": ApiForm(_embeddings_body, _read_embeddings),
 }

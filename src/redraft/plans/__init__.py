@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Literal, NamedTuple, Self, TypeAlias, get_args
+from typing import Literal, NamedTuple, Protocol, Self, TypeAlias, get_args, runtime_checkable
 
 from ..core.engine import Plan
 from ..core.records import Candidate, Outcome, Record, StopReason
@@ -19,7 +19,7 @@ from ..core.steps import Step
 from ..core.task import Task
 from ..core.trace import Trace
 from ..quality.priors import Priors
-from .self_refine import BestOfN, best_of
+from .self_refine import best_of
 
 CostUnit: TypeAlias = Literal["calls", "tokens", "usd"]
 COST_UNITS: tuple[str, ...] = get_args(CostUnit)
@@ -32,6 +32,7 @@ __all__ = [
     "PlanChoice",
     "PlanDecision",
     "PlanGenerator",
+    "StoppablePlan",
     "best_of",
     "outcome_if_stopped",
     "plan_from_generator",
@@ -117,9 +118,18 @@ class NoiseAwarePlan(ABC):
         return self.decide(trace).steps
 
 
+@runtime_checkable
+class StoppablePlan(Protocol):
+    """A plan that says itself what the outcome is if the work is stopped from outside."""
+
+    def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
+        """Return the outcome of a trace that is stopped here."""
+        ...
+
+
 def outcome_if_stopped(plan: Plan, trace: Trace, reason: StopReason, note: str) -> Outcome:
     """Return the outcome of a trace that is stopped here from outside: the best by what the plan knows of scores."""
-    if isinstance(plan, NoiseAwarePlan | BestOfN):
+    if isinstance(plan, StoppablePlan):
         return plan.outcome_if_stopped(trace, reason, note)
     return Outcome(trace.best.id if trace.best else None, reason, note)
 

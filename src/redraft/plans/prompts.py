@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias
 
@@ -116,14 +116,17 @@ class Prompts:
         return refinement_messages(trace, parent, self.draft_messages(trace))
 
     def drafts(self, trace: Trace, ids: Iterable[int]) -> list[Generate]:
-        """Return the steps that write drafts; if a function of the user fails, steps that fail with its error."""
-        messages, problem = _attempt(lambda: self.draft_messages(trace))
-        return [Generate(id, messages, problem) for id in ids]
+        """Return the steps that write drafts."""
+        if self.draft is not None:
+            return [Generate(id, (), partial(self.draft_messages, trace)) for id in ids]
+        messages = self.draft_messages(trace)
+        return [Generate(id, messages) for id in ids]
 
     def refinement(self, trace: Trace, parent: Candidate) -> Refine:
-        """Return the step that refines `parent`; if a function of the user fails, a step that fails with its error."""
-        messages, problem = _attempt(lambda: self.refinement_messages(trace, parent))
-        return Refine(trace.next_id, messages, parent.id, problem)
+        """Return the step that refines `parent`."""
+        if self.draft is not None or self.refine is not None:
+            return Refine(trace.next_id, (), parent.id, partial(self.refinement_messages, trace, parent))
+        return Refine(trace.next_id, self.refinement_messages(trace, parent), parent.id)
 
 
 class PromptTemplate:
@@ -152,11 +155,14 @@ class PromptTemplate:
                 )
 
     def fill(self, trace: Trace, parent: Candidate | None) -> str:
-        """Return the text with every field replaced, and the demands at the end unless they have a field."""
+        """Return the text with every field replaced, and the demands at the end unless they have a field.
+
+        A schema that the answer to be improved follows is not repeated.
+        """
         self.check_columns(trace.task.metadata)
         values = prompt_fields(trace, parent)
         text = fill_template(self._parts, values.__getitem__)
-        demands = "" if "demands" in self.names else constraint_paragraph(trace)
+        demands = "" if "demands" in self.names else constraint_paragraph(trace, parent)
         return "\n\n".join(filter(None, (text, demands)))
 
 
@@ -232,14 +238,6 @@ def _with_text(message: Message, text: str) -> Message:
         return {**message, "content": text}
     others = [part for part in content if not (isinstance(part, Mapping) and "text" in part)]
     return {**message, "content": [{"type": "text", "text": text}, *others]}
-
-
-def _attempt(make: Callable[[], tuple[Message, ...]]) -> tuple[tuple[Message, ...], Exception | None]:
-    """Return messages and None, or no messages and the error of the user's function."""
-    try:
-        return make(), None
-    except Exception as error:  # noqa: BLE001  (a function of the user may raise anything)
-        return (), error
 
 
 def prompts_of(plan: Any) -> Prompts | None:

@@ -76,7 +76,7 @@ def _candidate_step(trace: Trace, plan: Plan | None, candidate: Candidate) -> Ca
 
 
 def _messages_of(trace: Trace, plan: Plan | None, candidate: Candidate) -> tuple[Message, ...] | None:
-    """Return the messages to which a candidate is the answer; None if the plan does not reproduce the step."""
+    """Return the messages to which a candidate is the answer; None if the plan does not reproduce the step or its prompt."""
     if candidate.role not in {"generate", "refine"}:
         return ()
     if plan is None:
@@ -86,4 +86,9 @@ def _messages_of(trace: Trace, plan: Plan | None, candidate: Candidate) -> tuple
     steps = (step for step in plan(before) if isinstance(step, Generate | Refine) and step.slot == candidate.slot)
     step = next(steps, None)
     parent = step.parent if isinstance(step, Refine) else None
-    return step.messages or None if step and parent == candidate.parent else None
+    if step is None or parent != candidate.parent:
+        return None
+    try:
+        return step.make_messages() if step.make_messages else step.messages
+    except Exception:  # noqa: BLE001  (a function of the user may raise anything)
+        return None

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 from .. import checks
 from ..compute import IN_PROCESS, run
-from ..core.cancellation import run_in_thread
 from ..errors import ConfigError
 from ..own_code import is_own
 from ..protocols import Check, Requirement
+from ..threads import run_in_thread
 
 Parser: TypeAlias = Callable[[str], Requirement]
 

@@ -334,9 +334,20 @@ class BudgetAllocator:
         price, highest, base, comparison = self.estimate
         if price.unit != self.unit:
             return price
-        spare = self._available - self._reserved - self.waiting * (base + comparison * self._rivals_at_start)
+        spare = self._available - self._open_rows_need
         affordable = spare >= (base + comparison * (not account.log.has_rivals)) * (1 - 1e-9)
         return price if affordable and not compared else MarginalPrice(max(price.price, highest), self.unit)
+
+    @property
+    def commitment(self) -> float:
+        """What was spent, and what the rows that have not ended need in any case."""
+        return self._spent_at_start + self._paid + self._open_rows_need
+
+    @property
+    def _open_rows_need(self) -> float:
+        """What the rows that have not ended need in any case, including what they have spent."""
+        _, _, base, comparison = self.estimate
+        return self._reserved + self.waiting * (base + comparison * self._rivals_at_start)
 
     def _reserve(self, account: RowAccount, estimate: Estimate) -> None:
         """Reserve what a row needs in any case: its next step, and a comparison at its end."""

@@ -19,7 +19,7 @@ from .. import checks
 from ..errors import ConfigError
 from ..graders.base import check_columns
 from ..middleware import Budget
-from ..options import Options
+from ..options import ROLE_ARGUMENTS, Options
 from ..perform import Roles
 from ..plans import Plan
 from ..plans.prompts import prompts_of
@@ -78,7 +78,7 @@ class BatchRun:
         names = [f.name for declaration in (OptionFields, BatchFields, BatchCallbacks) for f in fields(declaration)]
         for name in arguments:
             if name not in names:
-                raise ConfigError(checks.unknown_name_message("argument", name, names))
+                raise ConfigError(checks.unknown_name_message("argument", name, (*names, "source", "output", *ROLE_ARGUMENTS)))
         callbacks = {f.name: arguments.pop(f.name, None) for f in fields(BatchCallbacks)}
         check_settings(BatchCallbacks, SimpleNamespace(**callbacks))
         settings = {f.name: arguments.pop(f.name) for f in fields(BatchFields) if f.name in arguments}

@@ -304,9 +304,9 @@ class RowProcessor:
         """Run a row, and save its result."""
         self.save(row, await self.runner.run(row), reused=False)
 
-    def skip(self, row: PendingRow) -> None:
+    async def skip(self, row: PendingRow) -> None:
         """Save the best result so far of a row that does not start, because budget or time is exhausted."""
-        self.save(row, self.runner.best_so_far(row), reused=False)
+        self.save(row, await self.runner.best_so_far(row), reused=False)
 
     def save(self, row: PendingRow, result: RowResult, *, reused: bool) -> None:
         """Count a result, and write it to the output."""

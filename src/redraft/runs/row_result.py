@@ -14,7 +14,7 @@ from ..core.trace import PanelGrader, Trace
 from ..errors import RedraftError
 from ..grade_report import grader_feedback
 from ..quality.diagnosis import diagnose, has_significant_gain
-from ..result import Result, broken_musts, parsed_data, score_interval
+from ..result import Result, broken_musts, parsed_answer, parsed_data, score_interval
 from ..storage.journal import Status
 from ..usage import NO_USAGE, Usage
 
@@ -85,7 +85,10 @@ class RowResult:
 
 
 def row_result(trace: Trace, answer: AnswerForm[Any] | None = None) -> RowResult:
-    """Return the result of a trace that ended, or was cut short. `answer` is the form of its answer."""
+    """Return the result of a trace that ended, or was cut short. `answer` is the form of its answer.
+
+    With a form, it runs validators and serializers of the user, which may take any time.
+    """
     stop = trace.outcome.reason if trace.outcome else StopReason.CANCELLED
     status, error = _status(trace, stop), _error(trace, stop)
     if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.graded_candidates:
@@ -114,7 +117,7 @@ def _columns(trace: Trace, stop: StopReason, error: Failure | None, answer: Answ
     diagnosis = diagnose(trace)
     return {
         "best": trace.best.text if trace.best else None,
-        **({PARSED: parsed_data(trace, answer)} if answer else {}),
+        **({PARSED: parsed_data(trace, answer, parsed_answer(trace, answer))} if answer else {}),
         "tool_calls": tool_calls_json(trace),
         "initial_score": _initial_score(trace.with_estimates),
         "best_score": trace.score,

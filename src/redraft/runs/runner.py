@@ -43,6 +43,7 @@ from ..refinement import (
 )
 from ..session import LimitCalls, Session, needs_judge
 from ..storage.journal import Journal
+from ..threads import run_in_thread
 from ..usage import NO_USAGE
 from .config import BatchConfig
 from .dataset import PendingRow
@@ -135,7 +136,7 @@ class RowRunner:
             trace = await self._advance(refinement, store)
             if store_failure := next((f for f in trace.failures.values() if f.error == StoreError.__name__), None):
                 raise StoreError(store_failure.message)  # the journal failed as the call cache: that ends the run, not the row
-            result = self._result_of(trace)
+            result = await self._result_of(trace)
             if self.run_end.reason in UNTRIED_ENDS and result.status == "open" and all(c.by == "given" for c in trace.candidates):
                 result = not_started_result(self.run_end.message)
         except StoreError:
@@ -153,18 +154,21 @@ class RowRunner:
             policy.row_saved(row)
         return result
 
-    def best_so_far(self, row: PendingRow) -> RowResult:
+    async def best_so_far(self, row: PendingRow) -> RowResult:
         """Return the result of a row that is not started: the best answer in the journal, if there is one."""
         if row.result:
             return row.result
         trace = self.journal.trace(self.config.name, row.id) if row.is_current else None
         if trace and trace.graded_candidates:
-            return self._result_of(with_outcome(trace, self.plan_for(row), StopReason(self.run_end.reason), self.run_end.message))
+            return await self._result_of(
+                with_outcome(trace, self.plan_for(row), StopReason(self.run_end.reason), self.run_end.message)
+            )
         return not_started_result(self.run_end.message)
 
-    def _result_of(self, trace: Trace) -> RowResult:
+    async def _result_of(self, trace: Trace) -> RowResult:
         """Return the result of a trace, in mode "grade" with the columns of the graders."""
-        result = row_result(trace, self.session.options.answer)
+        form = self.session.options.answer
+        result = await run_in_thread(row_result, trace, form) if form else row_result(trace)
         return with_grader_columns(result, trace, self.session.common_panel()[0]) if self.config.mode == "grade" else result
 
     def plan_for(self, row: PendingRow) -> Plan:

@@ -45,7 +45,7 @@ class RowHandler(Protocol[R_contra]):
         """Work on a row until it ends, and save its result."""
         ...
 
-    def skip(self, row: R_contra) -> None:
+    async def skip(self, row: R_contra) -> None:
         """Save the best result so far of a row that does not start, because budget or time is exhausted."""
         ...
 
@@ -102,7 +102,7 @@ class Scheduler(Generic[R]):
                         self._start(handler.run(row))
                         await asyncio.sleep(0)  # its first call takes a slot before the next row is considered
                     elif self.reason in SOFT_ENDS:
-                        handler.skip(row)
+                        await handler.skip(row)
                 if self.reason and self.reason not in SOFT_ENDS:
                     return
         while self._rows and not self.reason:

@@ -11,18 +11,37 @@ the caller passes: this module does not know them.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any
 
 from ..checks import closest_names, format_value
-from ..core.task import Message, Task, message_text
+from ..core.task import Message, Task
 from ..errors import ConfigError
 from ..jsontext import strict_loads
 from .readers import delimiter_hint
+from .row_values import (
+    ANSWERING_ROLES,
+    MISSING,
+    RESPONSE_KEYS,
+    as_list,
+    has_value,
+    id_at,
+    is_id,
+    metadata_without,
+    read_conversation,
+    response_at,
+    response_text,
+    responses_at,
+    split_specs,
+    text_at,
+    tool_choice_at,
+    tools_at,
+    value_at,
+    value_or_none,
+    with_system,
+)
 
 PROMPT_NAMES = ("prompt", "instruction", "question", "query", "input")
 MESSAGES_NAMES = ("messages", "conversations", "conversation", "input")
@@ -49,29 +68,9 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "rejected": ("rejected",),
 }
 GIVEN_LIST_NAMES = tuple(name for name in SYNONYMS["responses"] if name != "answers")  # in many data sets the correct answers
-BOOKKEEPING_KEYS = {"additional_kwargs", "time_created", "label", "reward", "metadata"}  # of stored messages, for no endpoint
 MAX_LISTED_COLUMNS = 60
 MAX_LISTED_ROWS = 100  # rows whose columns are listed in error messages
-MISSING = object()
 OTHER_ROLES = ("id", "system", "reference", "context", "tests", "requirements", "tools", "tool_choice")
-RESPONSE_KEYS = ("content", "answer", "response", "completion", "text", "value")  # keys of a response in an object
-ROLE_BY_SPEAKER: Mapping[str, str] = {
-    "human": "user",
-    "user": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bard": "assistant",
-    "bing": "assistant",
-    "assistant": "assistant",
-    "function_call": "assistant",
-    "system": "system",
-    "tool": "tool",
-    "observation": "tool",
-    "function_response": "tool",
-}
-ANSWERING_ROLES = {name for name, role in ROLE_BY_SPEAKER.items() if role == "assistant"}
-MAX_NESTING = 5
-SPEC_PATTERN = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')  # text up to a semicolon that is not in quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +89,6 @@ class TaskColumns:
     tools: str | None = None
     tool_choice: str | None = None
     responses: str | None = None
-
-
-def value_at(values: Mapping[str, Any], path: str) -> Any:
-    """Return the value of a column, or at a path into one; MISSING if there is none."""
-    if path in values:
-        return values[path]
-    value: Any = values
-    for key in path.split("."):
-        if isinstance(value, Mapping) and key in value:
-            value = value[key]
-        elif isinstance(value, list) and key.isdecimal() and len(key) < 6 and int(key) < len(value):
-            value = value[int(key)]
-        else:
-            return MISSING
-    return value
-
-
-def has_value(value: Any) -> bool:
-    """Return whether a value is neither null nor missing."""
-    return value is not None and value is not MISSING
 
 
 @dataclass(frozen=True)
@@ -183,23 +162,23 @@ class RowMapping:
         """Return the task of a row; columns without a role become its metadata. Raises ValueError that names the column."""
         names = self.columns
         messages, last_answer = self._messages_and_answer(values)
-        response = _response(values, names.response) if names.response else None
-        responses = _responses(values, names.responses) if names.responses else ()
+        response = response_at(values, names.response) if names.response else None
+        responses = responses_at(values, names.responses) if names.responses else ()
         if last_answer is not None and (response not in {None, last_answer} or not {*responses} <= {last_answer}):
             column = names.response or names.responses
             raise ValueError(f"{names.messages or names.prompt!r} ends with an answer, and {column!r} holds another one")
         return Task(
-            _with_system(messages, _text(values, names.system), names.system),
+            with_system(messages, text_at(values, names.system), names.system),
             response if response is not None or responses else last_answer,
             responses=responses,
-            reference=_text(values, names.reference),
-            context=_text(values, names.context),
-            tests=_text(values, names.tests, "\n"),
+            reference=text_at(values, names.reference),
+            context=text_at(values, names.context),
+            tests=text_at(values, names.tests, "\n"),
             requirements=self._requirements(values),
-            id=_id(values, names.id),
-            metadata=_metadata(values, self._used_columns()),
-            tools=_tools(values, names.tools),
-            tool_choice=_tool_choice(values, names.tool_choice),
+            id=id_at(values, names.id),
+            metadata=metadata_without(values, self._used_columns()),
+            tools=tools_at(values, names.tools),
+            tool_choice=tool_choice_at(values, names.tool_choice),
         )
 
     def _messages_and_answer(self, values: Mapping[str, Any]) -> tuple[list[Message], str | None]:
@@ -210,19 +189,19 @@ class RowMapping:
         if value is MISSING:
             raise ValueError(f"{name!r} is missing{self._alternative_hint(values)}")
         if not (self.columns.prompt and isinstance(value, str)):
-            return _conversation(value, name, may_be_text=not self.columns.messages)
+            return read_conversation(value, name, may_be_text=not self.columns.messages)
         if not value.strip():
             raise ValueError(f"{name!r} is empty")
-        added = _text(values, self.input_column)
+        added = text_at(values, self.input_column)
         prompt = f"{value}\n\n{added}" if added and added.strip() else value
         return [{"role": "user", "content": prompt}], None
 
     def _requirements(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the requirements: a list, JSON of one, or a text with line ends or semicolons between them."""
         name = self.columns.requirements
-        value = _value(values, name)
+        value = value_or_none(values, name)
         if isinstance(value, str):
-            value = _split_specs(value)
+            value = split_specs(value)
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(spec, str) for spec in value):
@@ -316,7 +295,7 @@ def _find_responses(table: SampleColumns, columns: TaskColumns, excluded: set[st
 def _lists_of_responses(table: SampleColumns, excluded: set[str | None]) -> list[str]:
     """Return the columns that hold several responses in a row: by their names, or a response column with lists."""
     named = table.matching(GIVEN_LIST_NAMES, _is_response_list)
-    several = table.matching(RESPONSE_NAMES, lambda value: _is_response_list(value) and len(_as_list(value)) > 1)
+    several = table.matching(RESPONSE_NAMES, lambda value: _is_response_list(value) and len(as_list(value)) > 1)
     return [name for name in (*named, *several) if name not in excluded and name != "answer"]
 
 
@@ -359,10 +338,6 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value))
 
 
-def _is_id(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
-
-
 def _is_prompt(value: Any) -> bool:
     return isinstance(value, str) or is_messages(value)
 
@@ -396,203 +371,20 @@ def _is_choice(value: Any) -> bool:
 
 def _is_response(value: Any) -> bool:
     try:
-        return has_value(value) and isinstance(_response_text(value, ""), str)
+        return has_value(value) and isinstance(response_text(value, ""), str)
     except ValueError:
         return False
 
 
 def _is_response_list(value: Any) -> bool:
-    items = _as_list(value)
+    items = as_list(value)
     is_conversation = is_messages(items) and not all(item.get("role", item.get("from")) in ANSWERING_ROLES for item in items)
     return bool(items) and all(map(_is_response, items)) and not is_conversation
 
 
-def _as_list(value: Any) -> list[Any]:
-    """Return a list, also from JSON in a text; [] for anything else."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = strict_loads(value)
-        except ValueError:
-            return []
-    return value if isinstance(value, list) else []
-
-
 VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
-    "id": _is_id,
+    "id": is_id,
     "system": _is_text,
     "tools": _is_tools,
     "tool_choice": _is_choice,
 }
-
-
-# --- the values of a row -----------------------------------------------------------------------------------------------------
-
-
-def _value(values: Mapping[str, Any], name: str | None) -> Any:
-    """Return the value of a column; None where it is missing."""
-    value = value_at(values, name) if name else None
-    return None if value is MISSING else value
-
-
-def _metadata(values: Mapping[str, Any], used_names: frozenset[str]) -> dict[str, Any]:
-    """Return the columns without a role. A mapping in a column "metadata" is spread; columns of equal name take precedence."""
-    unused = dict(_unused_values(values, used_names))
-    if not isinstance(unused.get("metadata"), Mapping):
-        return unused
-    return {**unused.pop("metadata"), **unused}
-
-
-def _unused_values(values: Mapping[str, Any], used_names: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the columns of a row that have no role."""
-    for name, value in values.items():
-        if name in used_names:
-            continue
-        if isinstance(value, Mapping) and (inner := {u.partition(".")[2] for u in used_names if u.startswith(f"{name}.")}):
-            value = dict(_unused_values(value, frozenset(inner)))  # noqa: PLW2901
-            if not value:
-                continue
-        yield name, value
-
-
-def _text(values: Mapping[str, Any], name: str | None, separator: str = "\n\n") -> str | None:
-    """Return a text, or the texts of a list joined; None where there is none."""
-    value = _value(values, name)
-    if isinstance(value, list) and all(isinstance(v, str) for v in value):
-        return separator.join(value)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
-    return value
-
-
-def _id(values: Mapping[str, Any], name: str | None) -> str | None:
-    value = _value(values, name)
-    if value is None or value == "":
-        return None
-    if not _is_id(value):
-        raise ValueError(f"{name!r} must be a text or a number, got {format_value(value, 80)}")
-    return str(value)
-
-
-def _response(values: Mapping[str, Any], name: str) -> str | None:
-    """Return the response; None if there is none yet."""
-    value = _value(values, name)
-    return None if value is None else _response_text(value, name)
-
-
-def _responses(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the responses in a list, or the one in a text or an object; () if there are none yet."""
-    value = _value(values, name)
-    return () if value is None or value == [] else read_responses(_as_list(value) or [value], name)
-
-
-def read_responses(items: Sequence[Any], name: str) -> tuple[str, ...]:
-    """Return the texts of responses in any form of one. Raises ValueError that names the column."""
-    return tuple(_response_text(item, f"{name}.{n}" if len(items) > 1 else name) for n, item in enumerate(items))
-
-
-def _response_text(value: Any, name: str, depth: int = 0) -> str:
-    """Return a text, the text in a list of one, or the text in an object under one of the usual keys."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        inner = value
-    elif isinstance(value, Mapping) and isinstance(value.get("role", "assistant"), str) and "content" in value:
-        parts = value["content"]
-        inner = [message_text({"content": parts})] if isinstance(parts, list) and parts else [parts]
-    else:
-        inner = [value[key] for key in RESPONSE_KEYS if value.get(key) is not None] if isinstance(value, Mapping) else []
-    if len(inner) > 1:
-        raise ValueError(f"{name!r} holds {len(inner)} responses; name it by --column responses={name}")
-    if not inner or depth == MAX_NESTING:
-        raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
-    return _response_text(inner[0], name, depth + 1)
-
-
-def _conversation(value: Any, name: str, *, may_be_text: bool) -> tuple[list[Message], str | None]:
-    """Return the messages of a conversation without the answer at its end, and that answer."""
-    if value is None:
-        raise ValueError(f"{name!r} is null")
-    if isinstance(value, str) and not may_be_text:
-        value = _load_json(value, f"{name!r} must be a list of messages")
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"{name!r} must be {'text or ' if may_be_text else ''}a list of messages, got {format_value(value, 80)}")
-    messages: list[Message] = [read_message(m, name) for m in value]
-    answer = None
-    if messages[-1]["role"] == "assistant":
-        answer = _last_answer(messages.pop(), name)
-    if not any(m["role"] != "system" and _has_content(m) for m in messages):
-        raise ValueError(f"{name!r} holds no question")
-    return messages, answer
-
-
-def _last_answer(message: Message, name: str) -> str:
-    """Return the text of the message at the end; if it calls tools, its text and calls as a message in JSON, as graders read it."""
-    if message.get("tool_calls"):
-        shown = {"role": "assistant", "content": message["content"], "tool_calls": message["tool_calls"]}
-        return json.dumps(shown, ensure_ascii=False)
-    if not isinstance(message["content"], str | list):
-        raise ValueError(f"{name!r} ends with an answer without text")
-    return message_text(message)
-
-
-def read_message(message: Any, name: str) -> dict[str, Any]:
-    """Return a message in OpenAI's form, also from ShareGPT's. Raises ValueError that names the column."""
-    if not isinstance(message, Mapping):
-        raise ValueError(f"{name!r}: a message is an object, got {format_value(message, 80)}")
-    if "from" in message and "value" in message and "role" not in message:
-        speaker = message["from"]
-        if not isinstance(speaker, str) or speaker not in ROLE_BY_SPEAKER:
-            raise ValueError(f"{name!r}: unknown speaker {format_value(speaker, 80)}; there are {', '.join(ROLE_BY_SPEAKER)}")
-        message = {"role": ROLE_BY_SPEAKER[speaker], "content": message["value"]}
-    default = None if message.get("tool_calls") else MISSING
-    if not isinstance(message.get("role"), str) or not isinstance(message.get("content", default), str | list | None):
-        raise ValueError(f'{name!r}: a message is {{"role": ..., "content": ...}}, got {format_value(message, 80)}')
-    return {"content": None} | {k: value for k, value in message.items() if value is not None and k not in BOOKKEEPING_KEYS}
-
-
-def _has_content(message: Message) -> bool:
-    content = message["content"]
-    return bool(content.strip() if isinstance(content, str) else content)
-
-
-def _with_system(messages: list[Message], system: str | None, name: str | None) -> list[Message]:
-    if not system or not system.strip():
-        return messages
-    if messages[0]["role"] == "system":
-        raise ValueError(f"{name!r} holds a system message, but the messages begin with one")
-    return [{"role": "system", "content": system}, *messages]
-
-
-def _tools(values: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]] | None:
-    """Return tools in OpenAI's form: a list, or JSON of one."""
-    value = _value(values, name)
-    if value is None or value == "":
-        return None
-    tools = _load_json(value, f"{name!r} must be a list of tools") if isinstance(value, str) else value
-    if not isinstance(tools, list):
-        raise ValueError(f"{name!r} must be a list of tools, got {format_value(tools, 80)}")
-    return tools
-
-
-def _tool_choice(values: Mapping[str, Any], name: str | None) -> Any:
-    """Return whether tools must be called: a word, an object, or JSON of one."""
-    value = _value(values, name)
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        return _load_json(value, "tool_choice must be a word or an object")
-    return None if value == "" else value
-
-
-def _load_json(text: str, expected: str) -> Any:
-    try:
-        return strict_loads(text)
-    except ValueError as error:
-        raise ValueError(f"{expected}, or JSON of one: {error}") from error
-
-
-def _split_specs(text: str) -> Any:
-    if text.lstrip().startswith("["):
-        try:
-            return strict_loads(text)
-        except ValueError:
-            pass
-    return [spec for part in SPEC_PATTERN.findall(text) if (spec := part.strip())]

@@ -6,8 +6,9 @@ each name is loaded when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .api import validate, validate_sync
@@ -16,23 +17,18 @@ if TYPE_CHECKING:
     from .labelled import read_cases
     from .rubric_proposal import propose_rubric
     from .run import ValidationResult
-
-_LAZY_MODULES = {
-    "Attack": "attacks",
-    "LabelledCase": "cases",
-    "ValidationResult": "run",
-    "propose_rubric": "rubric_proposal",
-    "read_cases": "labelled",
-    "validate": "api",
-    "validate_sync": "api",
-}
+else:
+    __getattr__ = attribute_loader(
+        __name__,
+        {
+            "Attack": "attacks",
+            "LabelledCase": "cases",
+            "ValidationResult": "run",
+            "propose_rubric": "rubric_proposal",
+            "read_cases": "labelled",
+            "validate": "api",
+            "validate_sync": "api",
+        },
+    )
 
 __all__ = ["Attack", "LabelledCase", "ValidationResult", "propose_rubric", "read_cases", "validate", "validate_sync"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY_MODULES:
-        raise AttributeError(f"module 'redraft.validation' has no attribute {name!r}")
-    value = getattr(import_module(f".{_LAZY_MODULES[name]}", __name__), name)
-    globals()[name] = value
-    return value

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from inspect import signature
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
@@ -20,7 +21,7 @@ from ..settings import VALIDATION_SETTINGS, Settings
 from ..sync import run_sync
 from .attacks import Attack, read_attacks
 from .cases import LabelKind, LabelledCase
-from .labelled import LabelledCases, as_labelled_cases, read_cases
+from .labelled import MAX_ROWS, LabelledCases, as_labelled_cases, read_cases
 from .report import ReportConfig
 from .run import JudgedCase, LabelledData, LiveConfig, ValidationResult, validate_live
 
@@ -142,9 +143,26 @@ def labelled_cases(cases: Any, columns: Mapping[str, str], kind: LabelKind | Non
     """Return labelled cases: as they are, or read from rows. Raises ConfigError."""
     if isinstance(cases, LabelledCases):
         return cases
-    if isinstance(cases, Sequence) and cases and all(isinstance(case, LabelledCase) for case in cases):
-        return as_labelled_cases(cases[:limit])
-    return read_cases(cases, columns, kind=kind, limit=limit)
+    checks.whole_number("limit", limit, 1, MAX_ROWS, optional=True)
+    first, cases = _peek(cases)
+    if not isinstance(first, LabelledCase):
+        return read_cases(cases, columns, kind=kind, limit=limit)
+    chosen = list(islice(cases, limit))
+    if wrong := next((case for case in chosen if not isinstance(case, LabelledCase)), None):
+        raise checks.invalid_argument("cases", "a list of LabelledCases, or of rows", wrong)
+    return as_labelled_cases(chosen)
+
+
+def _peek(cases: Any) -> tuple[Any, Any]:
+    """Return the first of the cases, or None if that is not known, and all of them. Raises ConfigError for an empty list."""
+    if isinstance(cases, str | bytes | Path | Mapping) or not isinstance(cases, Iterable):
+        return None, cases
+    items = iter(cases)
+    for first in items:
+        return first, chain([first], items) if items is cases else cases
+    if isinstance(cases, Sequence | Iterator):
+        raise ConfigError("cases: there is none to judge")
+    return None, cases
 
 
 def labelled_data(labelled: LabelledCases, threshold: float = 0.5, scale: tuple[float, float] | None = None) -> LabelledData:

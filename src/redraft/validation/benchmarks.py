@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..checks import format_value
 from ..core.task import Message, Task
 from ..jsontext import strict_loads
-from ..tables.columns import read_message
+from ..tables.row_values import read_message
 from .cases import (
     FIRST_BETTER,
     AmbiguousLabel,

@@ -40,8 +40,7 @@ def _recorded_row_count(path: Path) -> int:
 def card_plots(report: ValidationReport) -> Iterator[tuple[str, str]]:
     """Yield the plots that the data allow, as pairs of a name and SVG."""
     if report.groups:
-        rows = [(g.name, g.value, g.low, g.high, g.n) for g in report.groups]
-        yield "groups", plots.forest_svg(rows, report.headline.chance)
+        yield "groups", plots.forest_svg([(g.name, g.value, g.low, g.high, g.n, g.chance) for g in report.groups])
     if report.scores:
         yield "scores", plots.histogram_svg(report.scores)
     if report.points:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..tables.columns import SampleColumns, read_responses, value_at
+from ..tables.columns import SampleColumns
+from ..tables.row_values import read_responses, value_at
 from .cases import AmbiguousLabel
 
 COLUMN = "output"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..svg import Axes, Drawing, clean_text, ticks
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 Point: TypeAlias = tuple[float, float, int]
 """One bin: the mean probability, the share of positive outcomes, and the number of rows."""
-Estimate: TypeAlias = tuple[str, float | None, float | None, float | None, int]
-"""A name, its value, the ends of its interval (None: unknown), and the number of rows."""
+Estimate: TypeAlias = tuple[str, float | None, float | None, float | None, int, float | None]
+"""A name, its value, the ends of its interval, the number of rows, and the value of chance (None: unknown)."""
 Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 """How often people gave the first label and the grader the second."""
 
@@ -161,21 +161,19 @@ def scatter_svg(points: Sequence[tuple[float, float]]) -> str:
     return drawing.to_svg()
 
 
-def forest_svg(rows: Sequence[Estimate], chance: float | None = None) -> str:
-    """Draw a forest plot: a line for each estimate with its interval, value and rows; the dashed line is chance."""
+def forest_svg(rows: Sequence[Estimate]) -> str:
+    """Draw a forest plot: a line for each estimate with its interval, value and rows; a dashed line is its chance."""
     visible = rows[:MAX_ROWS]
     descriptions = [
-        f"{clean_text(name, 80)}: {_format_estimate(value, low, high)}, {n} rows" for name, value, low, high, n in visible
+        f"{clean_text(name, 80)}: {_format_estimate(value, low, high)}, {n} rows"
+        + ("" if chance is None else f", chance {chance:.2f}")
+        for name, value, low, high, n, chance in visible
     ]
-    if chance is not None:
-        descriptions.append(f"chance is {chance:.2f}")
     note = 24 * (len(rows) > len(visible))
     drawing = Drawing.create(680, 112 + 26 * len(visible) + note, "By group, with 95 % intervals", descriptions or ["no rows"])
-    axes = Axes(184, 52, 282, 26 * len(visible) + 4, _value_range(visible, chance))
-    axes.draw_x_axis(drawing, "value" if chance is None else f"value; dashed: chance, {chance:g}", ticks(*axes.x_range))
-    if chance is not None:
-        drawing.add("line", "chance", x1=axes.x(chance), x2=axes.x(chance), y1=axes.top - 6, y2=axes.bottom)
-    for i, (row, description) in enumerate(zip(visible, descriptions, strict=False)):
+    axes = Axes(184, 52, 282, 26 * len(visible) + 4, _value_range(visible))
+    axes.draw_x_axis(drawing, f"value; dashed: {_chance_label(visible)}" if _chances(visible) else "value", ticks(*axes.x_range))
+    for i, (row, description) in enumerate(zip(visible, descriptions, strict=True)):
         _draw_estimate(drawing, axes, axes.top + 26 * i + 15, row, description)
     if note:
         drawing.text(16, drawing.height - 10, f"{len(rows) - len(visible)} more groups are not drawn", "soft small")
@@ -183,7 +181,9 @@ def forest_svg(rows: Sequence[Estimate], chance: float | None = None) -> str:
 
 
 def _draw_estimate(drawing: Drawing, axes: Axes, y: float, row: Estimate, description: str) -> None:
-    name, value, low, high, n = row
+    name, value, low, high, n, chance = row
+    if chance is not None:
+        drawing.add("line", "chance", f"chance {chance:g}", x1=axes.x(chance), x2=axes.x(chance), y1=y - 13, y2=y + 13)
     drawing.text(axes.left - 12, y + 4, clean_text(name, 22), "", anchor="end")
     drawing.text(axes.right + 16, y + 4, _format_estimate(value, low, high), "small")
     drawing.text(drawing.width - 12, y + 4, f"n = {n}", "soft small", anchor="end")
@@ -195,10 +195,20 @@ def _draw_estimate(drawing: Drawing, axes: Axes, y: float, row: Estimate, descri
         drawing.add("circle", "mark", description, cx=axes.x(value), cy=y, r=5)
 
 
-def _value_range(rows: Sequence[Estimate], chance: float | None) -> tuple[float, float]:
+def _value_range(rows: Sequence[Estimate]) -> tuple[float, float]:
     """Return [0, 1], or a wider range where a value lies outside."""
-    values = [0.0, 1.0, *(x for _, *three, _ in rows for x in three if x is not None)] + ([] if chance is None else [chance])
+    values = [0.0, 1.0, *(x for _, *three, _, chance in rows for x in (*three, chance) if x is not None)]
     return min(values), max(values)
+
+
+def _chances(rows: Sequence[Estimate]) -> set[float]:
+    """Return the different values of chance."""
+    return {chance for *_, chance in rows if chance is not None}
+
+
+def _chance_label(rows: Sequence[Estimate]) -> str:
+    """Return "chance", with its value if all rows have the same."""
+    return "chance" if len(_chances(rows)) > 1 else f"chance, {next(iter(_chances(rows))):.3g}"
 
 
 def _format_estimate(value: float | None, low: float | None, high: float | None) -> str:
@@ -275,14 +285,14 @@ def confusion_text(labels: Sequence[str], counts: Counts) -> Table:
     return table
 
 
-def forest_text(rows: Sequence[Estimate], chance: float | None = None) -> Table:
+def forest_text(rows: Sequence[Estimate]) -> Table:
     """Return the data of `forest_svg` as a table, a row for each estimate."""
-    table = _text_table("By group, with 95 % intervals", "", "value", "n", "" if chance is None else f"| chance {chance:.3g}")
-    low, high = _value_range(rows, chance)
-    for name, value, start, end, n in islice(rows, MAX_ROWS):
-        marks: dict[float, Any] = {} if chance is None else {chance: "|"}
-        marks |= {x: mark for x, mark in ((start, "["), (end, "]"), (value, "●")) if x is not None}
-        table.add_row(
-            _text(clean_text(name, 24)), _format_estimate(value, start, end), str(n), _text(_mark_line(40, marks, low, high))
-        )
+    chance_head = ["| chance"] if _chances(rows) else []
+    table = _text_table("By group, with 95 % intervals", "", "value", "n", *chance_head, "")
+    low, high = _value_range(rows)
+    for name, value, start, end, n, chance in islice(rows, MAX_ROWS):
+        marks = {x: mark for x, mark in ((chance, "|"), (start, "["), (end, "]"), (value, "●")) if x is not None}
+        chance_cell = ["" if chance is None else f"{chance:.3g}"] if chance_head else []
+        line = _text(_mark_line(40, marks, low, high))
+        table.add_row(_text(clean_text(name, 24)), _format_estimate(value, start, end), str(n), *chance_cell, line)
     return table

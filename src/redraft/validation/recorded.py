@@ -28,7 +28,7 @@ from .cases import (
     parse_preference,
     parse_whole_number,
 )
-from .labelled import CASE_ID_NAMES, LabelledTable, cell, read_filtered_rows, to_text
+from .labelled_table import CASE_ID_NAMES, LabelledTable, cell, read_filtered_rows, to_text
 from .recorded_formats import ParsedOutput
 
 CASE_COLUMNS = ("case", "case_id", *CASE_ID_NAMES)

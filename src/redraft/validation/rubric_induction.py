@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from time import monotonic
 from typing import Any
@@ -181,7 +182,8 @@ class RubricInduction:
             return None
         revision = [] if is_first else [REVISE_PROMPT, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
         request = proposal_request(shown[:MAX_EXAMPLES], [PROPOSE_PROMPT, *revision])
-        return await ask_for_json(StepClient(self._writer), request, lambda reply: parse_rubric(reply, self.start))
+        parse = partial(parse_rubric, start=self.start)
+        return await ask_for_json(StepClient(self._writer), request, parse, subject="the proposed rubric")
 
     async def _find_disagreements(self, rubric: Rubric) -> list[LabelledCase]:
         verdicts = await self._judge_cases(rubric, self._splits[0])

@@ -95,8 +95,9 @@ async def propose_rubric(description: str, model: Any = None, *, name: str = "ru
     try:
         if session.writer is None:
             raise ConfigError("a model must propose the criteria, and there is none: give `model`")
-        ask = partial(ask_for_json, StepClient(session.client_for(session.writer)), parse=partial(parse_proposal, name=name))
-        return await enforce_deadline(ask, options.deadline_at)(proposal_request(description))
+        ask, parse = StepClient(session.client_for(session.writer)), partial(parse_proposal, name=name)
+        propose = partial(ask_for_json, ask, parse=parse, subject="the proposed rubric")
+        return await enforce_deadline(propose, options.deadline_at)(proposal_request(description))
     finally:
         await session.close()
 

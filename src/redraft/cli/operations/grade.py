@@ -108,7 +108,8 @@ async def _grade(tasks: Sequence[Task], arguments: GradeArguments) -> list[Grade
     """Return a report for each task. With requirements alone, no model is called."""
     a, judge = arguments, False
     graders, answer = load_graders(a.grader, a.rubric, a.template), answer_of(a)
-    settings: GradeSettings = {**build_settings(a), "budget": budget_of(a)}  # type: ignore[typeddict-unknown-key]
+    settings: GradeSettings = build_settings(a)
+    settings["budget"] = budget_of(a)
     if graders is None and a.judge is None and (answer is not None or all(task.requirements for task in tasks)):
         announce_sources()
     elif graders is None and "none" in (a.model, a.judge):

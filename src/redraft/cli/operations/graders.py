@@ -83,6 +83,13 @@ def _latest_cards(cards_dir: str | None) -> dict[str, str]:
     return latest
 
 
+def _latest_card(cards_dir: str | None, *names: str) -> str | None:
+    """Return the summary of the latest card of a grader, by the first of these names that has one."""
+    store = CardStore.in_folder(cards_dir)
+    cards = (card for name in dict.fromkeys(names) for card in store.cards_of(name))
+    return next((card.summary() for card in cards), None)
+
+
 def _as_data(entry: GraderEntry, latest: dict[str, str]) -> dict[str, Any]:
     names = ("name", "mode", "about", "task_fields", "calls_model", "calls_server", "example", "origin")
     return {name: getattr(entry, name) for name in names} | {"validation": latest.get(entry.name)}
@@ -91,17 +98,22 @@ def _as_data(entry: GraderEntry, latest: dict[str, str]) -> dict[str, Any]:
 def show_one(name: str, cards_dir: str | None, *, as_json: bool) -> None:
     """Print all that is known about one grader. Raises ConfigError for an unknown name."""
     entry, argument = resolve_spec(name)
-    latest = _latest_cards(cards_dir)
+    spec = f"{entry.name}:{argument}" if argument else entry.name
+    latest = _latest_card(cards_dir, spec, entry.name)
     rubric = _rubric(entry, argument)
     if as_json:
-        click.echo(json.dumps({**_as_data(entry, latest), "rubric": rubric.to_data() if rubric else None}, indent=2))
+        click.echo(
+            json.dumps(
+                {**_as_data(entry, {entry.name: latest} if latest else {}), "rubric": rubric.to_data() if rubric else None},
+                indent=2,
+            )
+        )
         return
     out = console(stderr=False)
-    spec = f"{entry.name}:{argument}" if argument else entry.name
     out.print(text_line(spec, "bold underline"))
     if alias := find_alias(name.partition(":")[0]) if entry.name != name.partition(":")[0] else None:
         out.print(Text.assemble(("alias of    ", "dim"), text_line(f"{alias.name} of {alias.origin}")))
-    for label, text in _facts(entry, latest.get(spec, latest.get(entry.name)), spec, rubric):
+    for label, text in _facts(entry, latest, spec, rubric):
         out.print(Text.assemble((f"{label:<12}", "dim"), text_line(text)))
     if rubric is None:
         return

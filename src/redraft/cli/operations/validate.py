@@ -273,8 +273,7 @@ def show_card(result: ValidationResult) -> None:
     if card.class_rates:
         out.print(_table(("class", "precision", "recall", "F1", "n"), map(page.class_rate_cells, card.class_rates)))
     if card.groups:
-        rows = [(g.name, g.value, g.low, g.high, g.n) for g in card.groups]
-        out.print(plots.forest_text(rows, card.headline.chance))
+        out.print(plots.forest_text([(g.name, g.value, g.low, g.high, g.n, g.chance) for g in card.groups]))
     if card.attacks:
         out.print(_measure_table("attack", [Measure(**row) for row in card.attacks["measures"]]))
         out.print(text_line(card.attacks["note"]))

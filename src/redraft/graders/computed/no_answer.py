@@ -13,11 +13,11 @@ import unicodedata
 from dataclasses import dataclass
 
 from ...compute import run_on_texts
-from ...core.cancellation import run_in_thread_if_large
 from ...core.records import Candidate, Feedback
 from ...core.task import Task, message_text
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
+from ...threads import run_in_thread_if_large
 
 MAX_CHARS = 400  # a longer text is more than an opener
 CHUNK_CHARS = 2**16

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ... import checks
-from ...core.cancellation import THREAD_THRESHOLD
 from ...core.records import Candidate, Feedback
 from ...core.task import Task
 from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
+from ...threads import THREAD_THRESHOLD
 from .answers import Number, numbers
 from .base import reference_of, score_feedback, with_limit
 

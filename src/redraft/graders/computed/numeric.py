@@ -9,12 +9,12 @@ from fractions import Fraction
 from typing import Literal
 
 from ... import checks
-from ...core.cancellation import THREAD_THRESHOLD
 from ...core.records import Candidate, Feedback
 from ...core.task import Task
 from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
+from ...threads import THREAD_THRESHOLD
 from .answers import Number, marked_answers, number_list, number_runs, numbers
 from .base import binary_feedback, preview, reference_of, with_limit
 

@@ -19,13 +19,13 @@ from typing import Any, ClassVar, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ... import checks
-from ...core.cancellation import run_in_thread_if_large
 from ...core.records import Candidate, CriterionScore, Feedback
 from ...core.task import Task
 from ...errors import ConfigError
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply
+from ...threads import run_in_thread_if_large
 from ..computed.no_answer import find_no_answer_reason
 from ..rubric import TASK_FIELDS, check_keys, read_table, weight_of
 from .pointwise import (

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from ... import checks
-from ...core.cancellation import run_in_thread_if_large
 from ...core.records import Candidate, CriterionScore, Feedback
 from ...core.task import Task
 from ...errors import ConfigError
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply
+from ...threads import run_in_thread_if_large
 from ..base import check_needs, consensus, gather_or_cancel, unique_texts
 from ..computed.no_answer import find_no_answer_reason
 from ..reply_form import Paths, ReadInput, Scale, parse_read, parse_scale

@@ -15,19 +15,19 @@ from hashlib import sha256
 from itertools import combinations
 from math import ceil
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 from ... import checks
-from ...core.cancellation import run_in_thread_if_large
 from ...core.records import Candidate, Comparison, Failure
 from ...core.task import Task
 from ...errors import ConfigError
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply
+from ...threads import run_in_thread_if_large
 from ..base import check_needs, consensus, copeland, gather_or_cancel, unique_texts
 from ..reply_form import Paths, ReadInput, parse_read
-from ..rubric import TASK_FIELDS, Rubric, overall_criterion
+from ..rubric import TASK_FIELDS, Rubric, as_rubric, overall_criterion
 from ..template import Kind, Template
 from .own_form import WINNERS, OwnReply
 from .pointwise import MAX_CHANGE_CHARS, check_template_kind, load_template
@@ -73,7 +73,7 @@ class Ranker:
         temperature: Sampling temperature; None leaves it to the endpoint.
         max_tokens: Maximum length of its verdict, in tokens; None means no limit.
         max_eval_chars: Maximum length of the texts it is shown, in characters. Each answer gets an equal share.
-        rubric: The criteria by which it ranks; None leaves them to the model.
+        rubric: The criteria by which it ranks, in any form that `Judge` takes; None leaves them to the model.
         max_group_size: How many answers it ranks in one call, at least 2. More are ranked in groups whose winners advance; the
             others tie by the round that they reached.
         images: Whether it is sent the images of the task.
@@ -94,7 +94,7 @@ class Ranker:
     temperature: float | None = 0.0
     max_tokens: int | None = 2048
     max_eval_chars: int = 32_768
-    rubric: Rubric | None = None
+    rubric: Rubric | Mapping[str, Any] | str | Path | None = None
     max_group_size: int = 8
     images: bool = True
     template: str | Path | None = None
@@ -114,8 +114,8 @@ class Ranker:
     def __post_init__(self) -> None:
         check_judge_config(self.name, self)
         checks.text(f"{self.name}: instruction", self.instruction)
-        if self.rubric is not None and not isinstance(self.rubric, Rubric):
-            raise checks.invalid_argument(f"{self.name}: rubric", "a Rubric or None", self.rubric)
+        if self.rubric is not None:
+            object.__setattr__(self, "rubric", as_rubric(self.rubric))
         checks.whole_number(f"{self.name}: max_group_size", self.max_group_size, 2)
         self._set_form()
 
@@ -126,22 +126,26 @@ class Ranker:
             check_template_kind(template, self.template_kind, self.name)
         elif self.read is not None:
             raise ConfigError("read names the keys of a template's own reply form: give a template")
-        elif self.rubric and self.rubric.template and Template(self.rubric.template).kind == self.template_kind:
-            object.__setattr__(self, "read", self.rubric.read)
-            template = self.rubric.template
+        elif self._rubric and self._rubric.template and Template(self._rubric.template).kind == self.template_kind:
+            object.__setattr__(self, "read", self._rubric.read)
+            template = self._rubric.template
         object.__setattr__(self, "template", template)
         if self.read is not None:
             object.__setattr__(self, "read", parse_read(self.read, self.template_kind))
 
     @property
+    def _rubric(self) -> Rubric | None:
+        return cast("Rubric | None", self.rubric)  # set by __post_init__
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """The fields that a task must have."""
-        return self.rubric.needs if self.rubric else ()
+        return self._rubric.needs if self._rubric else ()
 
     @property
     def reads_tool_calls(self) -> bool:
         """Whether answers that call tools are compared, too: as the rubric says."""
-        return self.rubric is not None and self.rubric.reads_tool_calls
+        return self._rubric is not None and self._rubric.reads_tool_calls
 
     @property
     def reads_metadata(self) -> bool:
@@ -182,7 +186,7 @@ class Ranker:
         """
         check_needs(self.name, self.needs, task)
         self.check_task(task)
-        fields = self.rubric.task_fields if self.rubric and self._template is None else TASK_FIELDS
+        fields = self._rubric.task_fields if self._rubric and self._template is None else TASK_FIELDS
 
         def texts() -> dict[str, str]:
             columns = self._template.metadata_texts(task) if self._template else {}
@@ -207,14 +211,14 @@ class Ranker:
         """Return the filled template and, unless it has a field for them, the criteria of the rubric."""
         criteria = "\n".join(self.criteria_texts())
         filled = template.fill({**enclosed, "answers": "\n\n".join(enclosed[name] for name in names), "criteria": criteria})
-        own_criteria = self.rubric is not None and self.rubric.criteria != overall_criterion()
+        own_criteria = self._rubric is not None and self._rubric.criteria != overall_criterion()
         return [filled, criteria] if own_criteria and "criteria" not in template.fields else [filled]
 
     def criteria_texts(self) -> Iterable[str]:
         """Yield the criteria of the rubric in words, if there is one."""
-        if self.rubric is not None:
+        if self._rubric is not None:
             lines = (
-                f"- {c.name}{f' (weight {c.weight:g})' if c.weight != 1 else ''}: {c.description}" for c in self.rubric.criteria
+                f"- {c.name}{f' (weight {c.weight:g})' if c.weight != 1 else ''}: {c.description}" for c in self._rubric.criteria
             )
             yield "\n".join([CRITERIA_NOTE, *lines])
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from ... import checks
-from ...core.cancellation import run_in_thread_if_large
 from ...core.task import Task
 from ...errors import BadResponseError
 from ...json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair
 from ...jsontext import nesting_depth, reject_constant, reject_duplicate_keys
-from ...models.registry import is_model
+from ...models.client_objects import is_model
 from ...protocols import JudgeClient, Reply, Request
+from ...threads import run_in_thread_if_large
 from ..reply_form import Scale
 from .prompt import ShownTexts, build_transcript, fresh_nonce, total_chars, truncate_texts, user_message, without_control_tokens
 
@@ -78,7 +78,7 @@ async def ask_judge(question: JudgeRequest[T], task: Task, config: JudgeConfig, 
     """
     size = total_chars(task, *question.texts.values())
     request, shown = await run_in_thread_if_large(size, _build_request, question, task, config)
-    return await ask_for_json(ask, request, question.parse_reply), shown
+    return await ask_for_json(ask, request, question.parse_reply, subject="the judge's answer"), shown
 
 
 def _build_request(question: JudgeRequest[T], task: Task, config: JudgeConfig) -> tuple[Request, ShownTexts]:
@@ -90,8 +90,8 @@ def _build_request(question: JudgeRequest[T], task: Task, config: JudgeConfig) -
     return replace(request, top_logprobs=question.top_logprobs), shown
 
 
-async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Reply], T]) -> T:
-    """Return the parsed reply. Raises BadResponseError if `parse` raises UnreadableOutput twice.
+async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Reply], T], *, subject: str) -> T:
+    """Return the parsed reply. Raises BadResponseError if `parse` raises UnreadableOutput twice; `subject` is its first words.
 
     A truncated reply is never parsed, however complete it looks: the request is repeated with twice the tokens.
     """
@@ -103,7 +103,7 @@ async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Repl
     try:
         return _parse_complete(reply, parse)
     except UnreadableOutput as complaint:
-        raise BadResponseError(f"the judge's answer cannot be read: {complaint}") from complaint
+        raise BadResponseError(f"{subject} cannot be read: {complaint}") from complaint
 
 
 def _parse_complete(reply: Reply, parse: Callable[[Reply], T]) -> T:

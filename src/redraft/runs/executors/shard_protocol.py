@@ -4,12 +4,16 @@ A worker receives one `ShardJob`, and then a new `Quota` at every exchange, with
 `ShardStatus`. `QuotaSplitter` divides the calls in flight, the rates and the budget of the run among the shards. No quota is
 granted twice: what one shard must give back is granted to another only after the first has confirmed its smaller quota. So all
 shards together never use more than the total, whatever messages are delayed and whichever workers die.
+
+The budget is divided twice in this way. `Quota.amounts` limit the calls, which reserve upper bounds. `Quota.share` limits what the
+rows of a shard may plan to spend: all of them must fit, those that have not started as well. So no shard takes what the last row
+of another needs. Only the coordinator knows that the budget will never cover a call (`Quota.refusal`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -85,20 +89,28 @@ class StopOrder:
     now: bool = False
 
 
+class Refusal(NamedTuple):
+    """The budget will never cover a call that needs this amount, or more, under a limit; `message` says why."""
+
+    limit: str
+    amount: float
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
     """What a shard may use: calls in flight, calls and tokens a minute, and `amounts` of the budget.
 
-    `refusal`: why a shard that waits for more of the budget will never get it; "" if it may. `per_row`: what is left of the budget
-    for each row of the run that has not ended.
+    `share` is what its rows may plan to spend in all, by the names of the limits. `refusal`: what a shard that waits for more of
+    the budget will never get; None if it may get it.
     """
 
     in_flight: int = 0
     rpm: float | None = None
     tpm: float | None = None
     amounts: Amounts = field(default_factory=dict)
-    refusal: str = ""
-    per_row: Amounts = field(default_factory=dict)
+    share: Amounts = field(default_factory=dict)
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,8 @@ class QuotaUse:
     """What a shard uses of the quota that it has received.
 
     `committed` is what it has spent and reserved, `shortage` the amounts that a call waits for (None: no call waits).
-    `is_saturated`: it could use more.
+    `is_saturated`: it could use more. `planned`: what it has spent, and what its `rows` that have not ended need in any case; by
+    the limit that sets their price, if there is one.
     """
 
     quota: Quota = Quota()
@@ -115,18 +128,26 @@ class QuotaUse:
     spent: Amounts = field(default_factory=dict)
     committed: Amounts = field(default_factory=dict)
     shortage: Amounts | None = None
+    planned: Amounts = field(default_factory=dict)
+    rows: int = 0
+
+    def planned_amount(self, name: str) -> float:
+        """Return the planned amount; what is spent if none is planned, or less."""
+        spent = self.spent.get(name, 0.0)
+        return max(spent, self.planned.get(name, spent))
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
     """The state of a shard.
 
+    `use` is None until the worker has opened its journal: before that, it does not know what an earlier process has spent.
     `process` identifies the worker's process, so it changes when the worker has died and was started again; `counts` and `usage`
     are those of this process. `messages` are those since the last status. `reason` and `message` say why the shard has ended early.
     """
 
     process: str
-    use: QuotaUse = QuotaUse()
+    use: QuotaUse | None = None
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     usage: Usage = NO_USAGE
     first: Mean = field(default_factory=Mean)
@@ -168,12 +189,12 @@ class WorkerPool(Protocol):
 
 @dataclass
 class QuotaSplitter:
-    """Divides the limits of a run among `of` shards by what they use. Every shard gets at least one call in flight.
+    """Divides the limits of a run among shards by what they use. Every shard gets at least one call in flight.
 
-    `spent` is what earlier runs have spent of the `budget`.
+    `rows` are the numbers of rows of the shards. `spent` is what earlier runs have spent of the `budget`.
     """
 
-    of: int
+    rows: Sequence[int]
     in_flight: int
     rpm: float | None = None
     tpm: float | None = None
@@ -181,31 +202,50 @@ class QuotaSplitter:
     spent: Amounts = field(default_factory=dict)
     _used: list[QuotaUse] = field(init=False)
     _granted_quotas: list[Quota] = field(init=False)
+    _unconfirmed: set[int] = field(default_factory=set)
     _finished: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._used, self._granted_quotas = [QuotaUse()] * self.of, [Quota()] * self.of
+        self._used, self._granted_quotas = [QuotaUse(rows=rows) for rows in self.rows], [Quota()] * self.of
+        for k in range(self.of):
+            self.next(k)  # grant every shard its first quota before any of them can give something back
+
+    @property
+    def of(self) -> int:
+        """The number of shards."""
+        return len(self.rows)
 
     def update(self, k: int, use: QuotaUse, *, finished: bool = False) -> None:
-        """Set the use of shard k. A shard that has `finished` uses nothing any more."""
-        self._used[k] = use
+        """Set the use of shard k, which confirms its quota. A shard that has `finished` uses nothing any more."""
+        self._used[k] = replace(use, planned={}, rows=0) if finished else use
+        self._unconfirmed.discard(k)
         if finished:
             self._finished.add(k)
 
     def next(self, k: int) -> Quota:
-        """Return the next quota of shard k. It counts as granted until the shard confirms another one."""
+        """Return the next quota of shard k, or the last one again until the shard confirms it.
+
+        It counts as granted until the shard confirms another one.
+        """
+        if k not in self._unconfirmed:
+            self._granted_quotas[k] = self._next(k)
+            self._unconfirmed.add(k)
+        return self._granted_quotas[k]
+
+    def _next(self, k: int) -> Quota:
         weights = [self._demand(j) for j in range(self.of)]
         part = weights[k] / sum(weights) if weights[k] else 0.0
         active = self.of - len(self._finished)
         calls = 1 + int((self.in_flight - active) * part)
-        self._granted_quotas[k] = Quota(
+        limits = [name for name in LIMITS if self._total(name) is not None]
+        return Quota(
             int(self._grant(k, calls, self.in_flight, lambda s: s.in_flight, lambda u: u.in_flight)),
             self._rate(k, part, self.rpm, lambda s: s.rpm),
             self._rate(k, part, self.tpm, lambda s: s.tpm),
-            {name: self._amount(k, part, name) for name in LIMITS if self._total(name) is not None},
+            {name: self._amount(k, part, name) for name in limits},
+            {name: self._share(k, name) for name in limits},
             self._refusal(k),
         )
-        return self._granted_quotas[k]
 
     def _demand(self, k: int) -> float:
         """Return the weight of shard k in [0, 1]: the part of its quota that it uses."""
@@ -231,11 +271,6 @@ class QuotaSplitter:
         return max(self._grant(k, total * part, total, lambda quota: of(quota) or 0.0, lambda _: 0.0), total * MIN_RATE_SHARE)
 
     # --- the budget
-
-    def left(self) -> Amounts:
-        """Return what is left of the budget: what no shard has spent."""
-        spent = {name: sum(use.spent.get(name, 0.0) for use in self._used) for name in LIMITS}
-        return {name: max(0.0, most - spent[name]) for name in LIMITS if (most := self._total(name)) is not None}
 
     def _total(self, name: str) -> float | None:
         """Return what all shards together may spend."""
@@ -265,15 +300,22 @@ class QuotaSplitter:
         granted = self._grant(k, wanted, total, lambda s: s.amounts.get(name, 0.0), lambda u: u.committed.get(name, 0.0))
         return granted if name == "usd" else int(granted + 1e-9)
 
-    def _refusal(self, k: int) -> str:
-        """Return why the budget will never cover what shard k waits for; "" if it may."""
+    def _share(self, k: int, name: str) -> float:
+        """Return what the rows of shard k may plan to spend: what they need in any case, and an equal part of the rest for each."""
+        total, rows = self._total(name) or 0.0, sum(use.rows for use in self._used)
+        rest = max(0.0, total - sum(use.planned_amount(name) for use in self._used))
+        wanted = self._used[k].planned_amount(name) + rest * self._used[k].rows / max(1, rows)
+        return self._grant(k, wanted, total, lambda s: s.share.get(name, 0.0), lambda u: u.planned_amount(name))
+
+    def _refusal(self, k: int) -> Refusal | None:
+        """Return what shard k waits for if the budget will never cover it; None if it may."""
         shortage = self._used[k].shortage
         if shortage is None:
-            return ""
+            return None
         tracker = BudgetTracker(self.budget)
         tracker.spent.update({name: self.spent.get(name, 0.0) + sum(u.spent.get(name, 0.0) for u in self._used) for name in LIMITS})
         try:
             tracker.check(shortage)
         except BudgetExhaustedError as error:
-            return str(error)
-        return ""
+            return Refusal(error.limit, shortage[error.limit], str(error))
+        return None

@@ -28,7 +28,7 @@ from ...protocols import Reply
 from ...session import Session
 from ...storage.journal import Journal
 from ...storage.shard_merge import OverlayCache, SnapshotCache, open_when_released
-from ..allocation import SCALE, BudgetAllocator
+from ..allocation import SCALE
 from ..config import BatchConfig
 from ..dataset import DatasetSummary, PendingRow
 from ..endpoints import LimitedEndpoints
@@ -36,7 +36,7 @@ from ..files import NullOutput, RejectsFile
 from ..job import BatchJob, LocalExecutor
 from ..progress import BatchProgress
 from ..runner import make_session, restore_capabilities
-from .shard_protocol import COUNTED, Amounts, Chunk, Quota, QuotaUse, ShardJob, ShardStatus, StopOrder
+from .shard_protocol import COUNTED, Amounts, Chunk, Quota, QuotaUse, Refusal, ShardJob, ShardStatus, StopOrder
 
 SHARED_FOLDER_HINT = "the journal must be on a file system that all machines share"
 
@@ -44,13 +44,14 @@ SHARED_FOLDER_HINT = "the journal must be on a file system that all machines sha
 class ShardBudget(BudgetTracker):
     """Tracks a shard's part of the budget. A call that needs more waits until the part grows, or until it never will (`refusal`).
 
+    `share` is what the rows of the shard may plan to spend.
     `wait_for_commit` waits until the journal has what is reserved, so that it counts even if the worker dies.
     """
 
     def __init__(self) -> None:
         super().__init__(Budget())
-        self.refusal = ""
-        self.per_row: Amounts = {}
+        self.refusal: Refusal | None = None
+        self.share: Amounts = {}
         self.wait_for_commit: Callable[[], Awaitable[None]] | None = None
         self._change = asyncio.Event()
 
@@ -66,8 +67,8 @@ class ShardBudget(BudgetTracker):
 
     def check(self, amounts: Mapping[str, float]) -> None:
         """Raise BudgetExhaustedError if the budget will never cover the amounts: only the coordinator knows that."""
-        if self.refusal and (name := self.exceeded_limit(amounts)):
-            raise BudgetExhaustedError(self.refusal, limit=name)
+        if (refusal := self.refusal) and amounts[refusal.limit] >= refusal.amount:
+            raise BudgetExhaustedError(refusal.message, limit=refusal.limit)
 
     async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
         """Reserve `need`. Raises BudgetExhaustedError if the budget will never cover it."""
@@ -91,34 +92,17 @@ class ShardBudget(BudgetTracker):
 
 @dataclass
 class ShardShare:
-    """What the rows of a shard may spend: for each row as much as in any other shard, whatever the quota is now."""
+    """What the rows of a shard may spend, whatever its quota is now. `rows`: their number."""
 
     budget: ShardBudget
     rows: int
-    _total: float | None = None  # what was spent, and what may be
-    _at_report: tuple[int, float] | None = None  # the rows that had not ended, and what was spent
 
     def rows_left(self) -> int:
         return self.rows
 
     def left(self, unit: CostUnit) -> float:
-        """Return the share of these rows by the last report and quota, less what was spent since."""
-        spent = self.budget.spent[unit] / SCALE[unit]
-        if self._total is None:
-            self._total = self.budget.per_row.get(unit, 0.0) / SCALE[unit] * self.rows + spent
-        return max(0.0, self._total - spent)
-
-    def report(self, allocator: BudgetAllocator | None) -> None:
-        """Remember the state that is being reported: the next `per_row` is based on it."""
-        if allocator:
-            spent = self.budget.spent[allocator.unit] / SCALE[allocator.unit]
-            self._at_report = allocator.waiting + len(allocator.under_way), spent
-
-    def update(self, per_row: Amounts, allocator: BudgetAllocator | None) -> None:
-        """Set the amount for each row that had not ended at the last report."""
-        if self._at_report and allocator:
-            rows, spent = self._at_report
-            self._total = per_row.get(allocator.unit, 0.0) / SCALE[allocator.unit] * rows + spent
+        """Return what the rows may still plan to spend."""
+        return max(0.0, self.budget.share.get(unit, 0.0) - self.budget.spent[unit]) / SCALE[unit]
 
     @property
     def is_short(self) -> bool:
@@ -166,7 +150,6 @@ class ShardWorker:
         self._job: BatchJob | None = None
         self._endpoints: LimitedEndpoints | None = None
         self._budget = ShardBudget()
-        self._share = ShardShare(self._budget, 0)
         self._has_quota = asyncio.Event()
         self._messages: list[str] = []
 
@@ -195,11 +178,10 @@ class ShardWorker:
     def _apply(self) -> None:
         """Apply the latest quota and order to the budget, the endpoints and the scheduler, as far as they exist."""
         quota, job = self._quota, self._job
-        self._budget.refusal, self._budget.per_row = quota.refusal, quota.per_row
+        self._budget.refusal, self._budget.share = quota.refusal, quota.share
         self._budget.set_budget(Budget(**cast("Any", quota.amounts)))
         if job is None or self._endpoints is None:
             return
-        self._share.update(quota.per_row, job.budget.allocator)
         if quota.in_flight:
             self._endpoints.resize(quota.in_flight, quota.rpm, quota.tpm)
             job.session.options = replace(job.session.options, max_in_flight=quota.in_flight)
@@ -230,7 +212,8 @@ class ShardWorker:
         summary, output, rejects, progress = DatasetSummary(), NullOutput(), RejectsFile(""), BatchProgress()
         job = BatchJob(config, shard.dataset, summary, session, plan, journal, output, rejects, progress, endpoints)
         job.rows = AssignedRows(shard.chunks, journal, name)
-        job.share = self._share = ShardShare(self._budget, shard.rows)
+        counts = run.counts if (run := journal.run(name)) else {}  # of an earlier process of this shard
+        job.share = ShardShare(self._budget, max(1, shard.rows - counts.get("done", 0) - counts.get("failed", 0)))
         return job
 
     def _own_config(self, shard: ShardJob) -> BatchConfig:
@@ -261,17 +244,17 @@ class ShardWorker:
 
     def _status(self) -> ShardStatus:
         job, endpoints, budget = self._job, self._endpoints, self._budget
-        amounts: dict[str, Any] = dict(spent=dict(budget.spent), committed=budget.committed, shortage=budget.shortage)
         if job is None or endpoints is None:
-            return ShardStatus(self._process, QuotaUse(self._quota, **amounts))
-        self._share.report(job.budget.allocator)
+            return ShardStatus(self._process)
         progress = job.progress
         progress.in_flight = endpoints.in_flight
         is_saturated = not endpoints.has_free_slots or budget.shortage is not None
         messages, self._messages[:] = tuple(self._messages), []
         return ShardStatus(
             self._process,
-            QuotaUse(self._quota, endpoints.in_flight, is_saturated, **amounts),
+            QuotaUse(
+                self._quota, endpoints.in_flight, is_saturated, dict(budget.spent), budget.committed, budget.shortage, *_plans(job)
+            ),
             {name: getattr(progress, name) for name in COUNTED},
             usage=progress.usage,
             first=progress.first,
@@ -282,6 +265,14 @@ class ShardWorker:
             reason=job.scheduler.reason,
             message=job.scheduler.message,
         )
+
+
+def _plans(job: BatchJob) -> tuple[Amounts, int]:
+    """Return what the rows of a shard have spent and need in any case, and the number of those that have not ended."""
+    allocator = job.budget.allocator
+    if allocator is None:
+        return {}, 0
+    return {allocator.unit: allocator.commitment * SCALE[allocator.unit]}, allocator.waiting + len(allocator.under_way)
 
 
 def _call_cache(journal: Journal, run_journal: Path | None, resources: AsyncExitStack) -> MutableMapping[str, Reply]:

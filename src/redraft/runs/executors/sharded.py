@@ -35,10 +35,8 @@ from ..progress import BatchProgress, Mean
 from ..scheduler import SOFT_ENDS, Scheduler
 from .shard_protocol import (
     COUNTED,
-    Amounts,
     AssignedRow,
     Chunk,
-    Quota,
     QuotaSplitter,
     ShardJob,
     ShardStatus,
@@ -167,7 +165,7 @@ class ShardedExecutor:
         config, budget = job.config, job.session.options.budget
         shards = self._shard_jobs(job, chunks)
         quotas = QuotaSplitter(
-            len(shards),
+            [shard.rows for shard in shards],
             config.options.max_in_flight,
             config.limits.rpm,
             config.limits.tpm,
@@ -175,7 +173,7 @@ class ShardedExecutor:
             dict(job.session.budget_tracker.spent) if budget else {},
         )
         remote, own = RemoteEndpoints(len(shards)), job.scheduler.endpoints
-        coordinator = Coordinator(job.scheduler, quotas, remote, job.progress, sum(self._assigned), self.say)
+        coordinator = Coordinator(job.scheduler, quotas, remote, job.progress, self.say)
         job.scheduler.endpoints = remote
         try:
             await coordinator.follow([(pool.start_worker(), shard) for shard in shards])
@@ -223,7 +221,7 @@ class ShardedExecutor:
                 if result := processor.reusable_result(row):
                     processor.save(row, result, reused=True)
                 elif job.scheduler.reason in SOFT_ENDS:
-                    processor.skip(row)
+                    await processor.skip(row)
 
 
 @dataclass(frozen=True)
@@ -290,16 +288,12 @@ class RemoteEndpoints:
 
 @dataclass
 class Coordinator:
-    """Follows the workers: exchanges quotas for statuses, sums up the statuses, and ends the run when a shard ends early.
-
-    `rows`: the number of rows assigned to all shards.
-    """
+    """Follows the workers: exchanges quotas for statuses, sums up the statuses, and ends the run when a shard ends early."""
 
     scheduler: Scheduler[PendingRow]
     quotas: QuotaSplitter
     remote: RemoteEndpoints
     progress: BatchProgress
-    rows: int
     say: Callable[[str], object]
     _before: BatchProgress = field(init=False)
     _usages: dict[tuple[int, str], Usage] = field(default_factory=dict)
@@ -327,7 +321,7 @@ class Coordinator:
         exchange: asyncio.Future[ShardStatus] | None = None
         try:
             while not running.done():
-                exchange = exchange or asyncio.ensure_future(worker.exchange_quota(self._quota(k), self._order))
+                exchange = exchange or asyncio.ensure_future(worker.exchange_quota(self.quotas.next(k), self._order))
                 timeout = STOP_TIMEOUT if self.remote.now else CHECK_INTERVAL
                 done, _ = await asyncio.wait((running, exchange), return_when=asyncio.FIRST_COMPLETED, timeout=timeout)
                 if not done and timeout == STOP_TIMEOUT:
@@ -342,16 +336,6 @@ class Coordinator:
                 if call is not None:
                     call.cancel()
 
-    def _quota(self, k: int) -> Quota:
-        return replace(self.quotas.next(k), per_row=self._per_row)
-
-    @property
-    def _per_row(self) -> Amounts:
-        """What is left of the budget for each row of the run that has not ended."""
-        ended = sum(s.counts[name] for s in self.remote.statuses.values() for name in ("done", "failed", "unfinished"))
-        left = max(1, self.rows - ended)
-        return {name: amount / left for name, amount in self.quotas.left().items()}
-
     @property
     def _order(self) -> StopOrder | None:
         scheduler = self.scheduler
@@ -362,7 +346,8 @@ class Coordinator:
         self._count_deaths(k, status)
         self.remote.statuses[k] = status
         self._usages[k, status.process] = status.usage
-        self.quotas.update(k, status.use, finished=finished)
+        if status.use:
+            self.quotas.update(k, status.use, finished=finished)
         for line in status.messages:
             self.say(f"shard {k + 1} of {self.remote.shards}: {line}")
         if status.reason and not self.scheduler.reason:

@@ -1,0 +1,383 @@
+"""Answers that are JSON: of a type that pydantic validates, or that follow a JSON schema."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from functools import cached_property
+from hashlib import sha256
+from types import CodeType, FunctionType, MethodType
+from typing import Any, Generic, TypeVar, get_origin
+
+from .. import checks
+from ..compute import IN_PROCESS, run_sync
+from ..core.prompts import SCHEMA_HEADING
+from ..error_text import error_text
+from ..errors import ComputeLimitError, ConfigError
+from ..own_code import fingerprint_name, is_own
+from ..protocols import Check, Edit
+from ..requirements.data import JsonSchema, canonical_json, is_schema
+from ..text import strip_control_sequences
+from .base import EXPECTED, InvalidAnswer
+from .json_text import read_json, repaired_json, without_fence
+from .schemas import endpoint_schema, prompt_schema, resolve_root, wrap_schema, wrapper_key
+
+T = TypeVar("T")
+
+MAX_ERRORS = 20  # errors of an answer that are listed
+MAX_ERROR_CHARS = 300
+MAX_VALUE_CHARS = 80  # characters of a wrong value in an error
+EXTRA_HINT = "pip install 'redraft[typed]'"
+
+WRAPPER_START = re.compile(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*')
+
+
+class JsonAnswer(ABC, Generic[T]):
+    """An answer that is one JSON value. It is read strictly: RFC 8259, no duplicate keys, no NaN."""
+
+    editable = True
+    is_json = True
+    in_process = True  # no worker can make a type from `spec`; the form limits its own time
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def json_schema(self) -> Mapping[str, Any]:
+        """The JSON schema of the value."""
+
+    @abstractmethod
+    def _validate(self, text: str, value: Any) -> T:
+        """Return the value of valid JSON. Raises InvalidAnswer."""
+
+    @abstractmethod
+    def to_data(self, value: Any, text: str) -> Any: ...
+
+    @abstractmethod
+    def accepts(self, annotation: Any) -> bool: ...
+
+    @cached_property
+    def wrapper_key(self) -> str | None:
+        """The key of the object in which the model returns a value that is no object; None if the value is one."""
+        return wrapper_key(self.json_schema)
+
+    @property
+    def demand(self) -> str:
+        what = f"one JSON value of the form {self.name}" if self.wrapper_key is None else f"a JSON object with {self.name}"
+        return f"the whole answer is {what}, by its schema; no other text"
+
+    @property
+    def instruction(self) -> str:
+        schema = prompt_schema(wrap_schema(self.json_schema, self.wrapper_key))
+        return f"{self.demand}{SCHEMA_HEADING}{schema}"
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        return wrap_schema(self.json_schema, self.wrapper_key)
+
+    @property
+    def spec(self) -> str:
+        """The name of the form among the requirements of an editor."""
+        return f"answer {self.name}"
+
+    def extract(self, text: str, *, given: bool = False) -> str:
+        """Return the JSON without the code fence around it, and without the object in which the model had to wrap it."""
+        bare = without_fence(text)
+        try:
+            value = read_json(bare)
+        except ValueError:
+            return text
+        return bare if given else self._without_wrapper(bare, value)
+
+    def _without_wrapper(self, text: str, value: Any) -> str:
+        """Return the text of the value in the wrapper; the whole text if there is no wrapper."""
+        if self.wrapper_key is None or not isinstance(value, dict) or list(value) != [self.wrapper_key]:
+            return text
+        start = WRAPPER_START.match(text)
+        return text[start.end() : text.rindex("}")].strip() if start else text
+
+    def read(self, text: str) -> T:
+        """Return the value. Raises InvalidAnswer with the errors: each with a path, a message, and the value found."""
+        try:
+            value = read_json(text.strip())
+        except ValueError as error:
+            raise self._syntax_error(text, str(error)) from error
+        return self._validate(text.strip(), value)
+
+    def _syntax_error(self, text: str, problem: str) -> InvalidAnswer:
+        """Return the error of a text that is no JSON, with the errors of the values in it as far as they can be told."""
+        message = single_line(f"it is not JSON: {problem}")
+        if repaired := repaired_json(text):
+            try:
+                self.read(self._without_wrapper(repaired, read_json(repaired)))
+            except InvalidAnswer as invalid:
+                return InvalidAnswer((message, *invalid.errors), nearness=invalid.nearness / 2)
+            except ValueError:
+                pass
+        return InvalidAnswer((message,))
+
+    def check(self, text: str) -> Check:
+        """Return whether the text is valid, as a requirement does."""
+        try:
+            self.read(text)
+        except InvalidAnswer as invalid:
+            return Check(ok=False, measurement=str(invalid), nearness=invalid.nearness)
+        return Check(ok=True, measurement=f"valid as {self.name}")
+
+    def repairs(self, text: str) -> Iterator[Edit]:
+        """Yield the one value in the text, if its form is all that is wrong."""
+        repaired = repaired_json(text)
+        if repaired is None:
+            return
+        try:
+            inner = self._without_wrapper(repaired, read_json(repaired))
+        except ValueError:
+            return
+        valid = next((each for each in (inner, repaired) if self.check(each).ok), None)
+        if valid is not None and valid != text:
+            around = not text.strip().startswith(("{", "[")) or not text.strip().endswith(("}", "]"))
+            note = "removed the text around the JSON" if around else "repaired the JSON syntax"
+            yield Edit(valid, note, lossy=around)
+
+
+@fingerprint_name("typed_answer")
+@dataclass(frozen=True, eq=False)
+class TypedAnswer(JsonAnswer[T]):
+    """An answer of a type that pydantic validates: a model, a dataclass, a TypedDict, `list[Model]`, a union.
+
+    Values are validated as `TypeAdapter.validate_json` does: lax unless the type is strict, so that "12" is accepted for an int.
+    Raises ConfigError for what is no such type, and if pydantic is not installed.
+    """
+
+    type: Any
+
+    def __post_init__(self) -> None:
+        if self.type is str:
+            raise ConfigError("answer: str is what `result.value` is without `answer`; leave it out")
+        self.json_schema  # noqa: B018  (raises for what is no type)
+
+    def __reduce__(self) -> Any:
+        return TypedAnswer, (self.type,)
+
+    @cached_property
+    def adapter(self) -> Any:
+        """The TypeAdapter of the type."""
+        try:
+            from pydantic import TypeAdapter
+        except ImportError as error:
+            raise ConfigError(f"answer: types need pydantic: {EXTRA_HINT}; a JSON schema as a dict does not") from error
+        if isinstance(self.type, TypeAdapter):
+            return self.type
+        try:
+            return TypeAdapter(self.type)
+        except Exception as error:  # a foreign class may raise anything
+            why = " ".join(str(error).partition("\n\nFor further")[0].split())[:300]
+            raise ConfigError(f"{checks.invalid_argument('answer', EXPECTED, self.type)}: {why}") from error
+
+    @property
+    def json_schema(self) -> Mapping[str, Any]:
+        return self._resolved_schema
+
+    @cached_property
+    def _resolved_schema(self) -> Mapping[str, Any]:
+        try:
+            return resolve_root(self.adapter.json_schema())
+        except ConfigError:
+            raise
+        except Exception as error:  # a foreign class may raise anything
+            raise ConfigError(f"answer: {self.name} has no JSON schema: {error_text(error)[:300]}") from error
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        return endpoint_schema(wrap_schema(self.json_schema, self.wrapper_key))
+
+    @property
+    def name(self) -> str:
+        if isinstance(self.type, type) and get_origin(self.type) is None:
+            return self.type.__name__
+        return re.sub(r"\b(?:\w+\.)+", "", str(getattr(self.type, "_type", self.type)))[:100]
+
+    @property
+    def fingerprint(self) -> str:
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        parts = [self.name, canonical_json(self.json_schema), *sorted(_sources(self.adapter.core_schema))]
+        return sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+    def _validate(self, text: str, value: Any) -> T:
+        from pydantic import ValidationError
+
+        try:
+            validated: T = self.adapter.validate_json(text.encode("utf-8", "surrogatepass"))
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False)
+            raise invalid_answer([_error_line(each) for each in found[:MAX_ERRORS]], len(found)) from None
+        return validated
+
+    def to_data(self, value: Any, text: str) -> Any:
+        """Return the value as the type serializes it; the JSON of the answer if the type does not read the same value from that.
+
+        A type need not read what it writes: a field may have an alias for validation only, or be left out.
+        """
+        for by_alias in (True, False):
+            try:
+                data = self.adapter.dump_python(value, mode="json", by_alias=by_alias)
+                if self.read(json.dumps(data)) == value:
+                    return data
+            except Exception:  # noqa: BLE001, S112  (serializers and validators of the user)
+                continue
+        return read_json(text.strip())
+
+    def accepts(self, annotation: Any) -> bool:
+        """Return whether the annotation is the type, or a class that every value of the type is an instance of."""
+        target = getattr(self.type, "_type", self.type)
+        if annotation == target:
+            return True
+        cls = get_origin(target) or target
+        base = get_origin(annotation) or annotation
+        if not isinstance(base, type) or not isinstance(cls, type) or base is object:
+            return False
+        try:
+            return issubclass(cls, base)
+        except TypeError:  # a TypedDict, or a protocol that cannot be checked
+            return False
+
+
+@fingerprint_name("schema_answer")
+@dataclass(frozen=True, eq=False)
+class SchemaAnswer(JsonAnswer[Any]):
+    """An answer that follows a JSON schema. `read` returns plain data. Raises ConfigError for what is no schema."""
+
+    given_schema: Mapping[str, Any]
+    requirement: JsonSchema = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not is_schema(dict(self.given_schema)):
+            raise checks.invalid_argument("answer", "a JSON schema, with a keyword such as type or properties", self.given_schema)
+        try:
+            text = canonical_json(dict(self.given_schema), finite=True)
+            requirement = JsonSchema(text)
+        except ConfigError as error:
+            raise ConfigError(f"answer: {error}") from None
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ConfigError(f"answer: the schema is not JSON: {error}") from None
+        object.__setattr__(self, "given_schema", json.loads(text))
+        object.__setattr__(self, "requirement", requirement)
+
+    @property
+    def name(self) -> str:
+        title = self.given_schema.get("title")
+        return single_line(title)[:100] if isinstance(title, str) and title.strip() else "JSON"
+
+    @property
+    def json_schema(self) -> Mapping[str, Any]:
+        return resolve_root(self.given_schema)
+
+    @property
+    def fingerprint(self) -> str:
+        return sha256(self.requirement.schema.encode()).hexdigest()[:16]
+
+    def _validate(self, text: str, value: Any) -> Any:
+        try:
+            errors = self._find_errors(text, value)
+        except (TimeoutError, ComputeLimitError):
+            errors = ["the schema could not be checked in time"]
+        if errors:
+            raise invalid_answer([single_line(error) for error in errors], len(errors))
+        return value
+
+    def _find_errors(self, text: str, value: Any) -> list[str]:
+        """Return the errors. What may take long is checked in a worker. Raises TimeoutError or ComputeLimitError."""
+        if self.requirement.check_cost(text) <= IN_PROCESS:
+            return self.requirement.find_errors(value, MAX_ERRORS)
+        schema, failure = self.requirement.schema, "the schema could not be checked"
+        errors: list[str] = run_sync(_schema_errors, schema, text, failure_text=failure, text_length=len(text))
+        return errors
+
+    def to_data(self, value: Any, text: str) -> Any:
+        return value
+
+    def accepts(self, annotation: Any) -> bool:
+        """Return whether the annotation is that of plain data."""
+        base = get_origin(annotation) or annotation
+        return base in ({dict, Mapping} if self.json_schema.get("type") == "object" else {dict, Mapping, list, int, float, bool})
+
+
+def _schema_errors(schema: str, text: str) -> list[str]:
+    try:
+        return JsonSchema(schema).find_errors(read_json(text), MAX_ERRORS)
+    except TimeoutError as error:
+        raise ComputeLimitError("the patterns of the schema could not be checked in time") from error
+
+
+def invalid_answer(errors: list[str], count: int) -> InvalidAnswer:
+    """Return the error for these errors, of which there are `count`; the fewer there are, the nearer the answer comes."""
+    left = [f"{count - len(errors)} more errors"] if count > len(errors) else []
+    return InvalidAnswer((*errors, *left), count, nearness=1 / (1 + count))
+
+
+def single_line(text: str) -> str:
+    """Return text from a model on one line, shortened, without control characters."""
+    flat = " ".join(strip_control_sequences(text).split())
+    return flat if len(flat) <= MAX_ERROR_CHARS else f"{flat[: MAX_ERROR_CHARS - 3]}..."
+
+
+def _error_line(error: Mapping[str, Any]) -> str:
+    """Return one of pydantic's errors: the path, the message, and the value found."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).removeprefix(".")
+    found = "" if error["type"] == "missing" else f", got {checks.format_value(error['input'], MAX_VALUE_CHARS)}"
+    message = f"{error['msg']}{found}"
+    return single_line(f"{path}: {message}" if path else message)
+
+
+SOURCE_METHODS = ("__init__", "model_post_init")  # methods of a model that validate without being listed as validators
+DATACLASS_METHODS = ("__post_init__",)
+
+
+def _sources(core_schema: Any) -> set[str]:
+    """Return the source of the user's validators in a core schema of pydantic: they decide what is valid, too."""
+    sources: set[str] = set()
+    seen: set[int] = set()
+    pending = [core_schema]
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Mapping):
+            pending += value.values()
+        elif isinstance(value, list | tuple):
+            pending += value
+        elif isinstance(value, type) and not _is_library(value):
+            pending += [vars(value)[name] for name in SOURCE_METHODS if name in vars(value) and not is_dataclass(value)]
+            pending += [vars(value)[name] for name in DATACLASS_METHODS if name in vars(value)]
+        elif isinstance(value, FunctionType | MethodType) and not _is_library(value):
+            sources.add(_source(getattr(value, "__func__", value)))
+    return sources
+
+
+def _is_library(target: Any) -> bool:
+    module = str(getattr(target, "__module__", ""))
+    return is_own(target) or module.partition(".")[0] in {"builtins", "pydantic", "pydantic_core", "typing", "enum", "datetime"}
+
+
+def _source(target: Any) -> str:
+    """Return the source of a function; without one, its bytecode."""
+    try:
+        return inspect.getsource(target)
+    except (OSError, TypeError):
+        code: CodeType = target.__code__
+        constants = [constant for constant in code.co_consts if not isinstance(constant, CodeType)]
+        return f"{code.co_code.hex()} {code.co_names} {constants}"

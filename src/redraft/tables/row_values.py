@@ -1,0 +1,241 @@
+"""The values of a row: texts, messages, responses and tools, in the forms in which data sets hold them.
+
+A function takes a row and the name of a column, or a path into one. For a value that it cannot read it raises ValueError, which
+names the column. Which column holds what is not known here (see `columns`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..checks import format_value
+from ..core.task import Message, message_text
+from ..jsontext import strict_loads
+
+BOOKKEEPING_KEYS = {"additional_kwargs", "time_created", "label", "reward", "metadata"}  # of stored messages, for no endpoint
+MISSING = object()
+RESPONSE_KEYS = ("content", "answer", "response", "completion", "text", "value")  # keys of a response in an object
+ROLE_BY_SPEAKER: Mapping[str, str] = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bard": "assistant",
+    "bing": "assistant",
+    "assistant": "assistant",
+    "function_call": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+}
+ANSWERING_ROLES = {name for name, role in ROLE_BY_SPEAKER.items() if role == "assistant"}
+MAX_NESTING = 5
+SPEC_PATTERN = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')  # text up to a semicolon that is not in quotes
+
+
+def value_at(values: Mapping[str, Any], path: str) -> Any:
+    """Return the value of a column, or at a path into one; MISSING if there is none."""
+    if path in values:
+        return values[path]
+    value: Any = values
+    for key in path.split("."):
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and len(key) < 6 and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return MISSING
+    return value
+
+
+def has_value(value: Any) -> bool:
+    """Return whether a value is neither null nor missing."""
+    return value is not None and value is not MISSING
+
+
+def value_or_none(values: Mapping[str, Any], name: str | None) -> Any:
+    """Return the value of a column; None where it is missing."""
+    value = value_at(values, name) if name else None
+    return None if value is MISSING else value
+
+
+def metadata_without(values: Mapping[str, Any], used_names: frozenset[str]) -> dict[str, Any]:
+    """Return the columns without a role. A mapping in a column "metadata" is spread; columns of equal name take precedence."""
+    unused = dict(_unused_values(values, used_names))
+    if not isinstance(unused.get("metadata"), Mapping):
+        return unused
+    return {**unused.pop("metadata"), **unused}
+
+
+def _unused_values(values: Mapping[str, Any], used_names: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a row that have no role."""
+    for name, value in values.items():
+        if name in used_names:
+            continue
+        if isinstance(value, Mapping) and (inner := {u.partition(".")[2] for u in used_names if u.startswith(f"{name}.")}):
+            value = dict(_unused_values(value, frozenset(inner)))  # noqa: PLW2901
+            if not value:
+                continue
+        yield name, value
+
+
+def text_at(values: Mapping[str, Any], name: str | None, separator: str = "\n\n") -> str | None:
+    """Return a text, or the texts of a list joined; None where there is none."""
+    value = value_or_none(values, name)
+    if isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return separator.join(value)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
+    return value
+
+
+def is_id(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def id_at(values: Mapping[str, Any], name: str | None) -> str | None:
+    value = value_or_none(values, name)
+    if value is None or value == "":
+        return None
+    if not is_id(value):
+        raise ValueError(f"{name!r} must be a text or a number, got {format_value(value, 80)}")
+    return str(value)
+
+
+def response_at(values: Mapping[str, Any], name: str) -> str | None:
+    """Return the response; None if there is none yet."""
+    value = value_or_none(values, name)
+    return None if value is None else response_text(value, name)
+
+
+def responses_at(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return the responses in a list, or the one in a text or an object; () if there are none yet."""
+    value = value_or_none(values, name)
+    return () if value is None or value == [] else read_responses(as_list(value) or [value], name)
+
+
+def read_responses(items: Sequence[Any], name: str) -> tuple[str, ...]:
+    """Return the texts of responses in any form of one. Raises ValueError that names the column."""
+    return tuple(response_text(item, f"{name}.{n}" if len(items) > 1 else name) for n, item in enumerate(items))
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list, also from JSON in a text; [] for anything else."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = strict_loads(value)
+        except ValueError:
+            return []
+    return value if isinstance(value, list) else []
+
+
+def response_text(value: Any, name: str, depth: int = 0) -> str:
+    """Return a text, the text in a list of one, or the text in an object under one of the usual keys."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        inner = value
+    elif isinstance(value, Mapping) and isinstance(value.get("role", "assistant"), str) and "content" in value:
+        parts = value["content"]
+        inner = [message_text({"content": parts})] if isinstance(parts, list) and parts else [parts]
+    else:
+        inner = [value[key] for key in RESPONSE_KEYS if value.get(key) is not None] if isinstance(value, Mapping) else []
+    if len(inner) > 1:
+        raise ValueError(f"{name!r} holds {len(inner)} responses; name it by --column responses={name}")
+    if not inner or depth == MAX_NESTING:
+        raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
+    return response_text(inner[0], name, depth + 1)
+
+
+def read_conversation(value: Any, name: str, *, may_be_text: bool) -> tuple[list[Message], str | None]:
+    """Return the messages of a conversation without the answer at its end, and that answer."""
+    if value is None:
+        raise ValueError(f"{name!r} is null")
+    if isinstance(value, str) and not may_be_text:
+        value = _load_json(value, f"{name!r} must be a list of messages")
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name!r} must be {'text or ' if may_be_text else ''}a list of messages, got {format_value(value, 80)}")
+    messages: list[Message] = [read_message(m, name) for m in value]
+    answer = None
+    if messages[-1]["role"] == "assistant":
+        answer = _last_answer(messages.pop(), name)
+    if not any(m["role"] != "system" and _has_content(m) for m in messages):
+        raise ValueError(f"{name!r} holds no question")
+    return messages, answer
+
+
+def _last_answer(message: Message, name: str) -> str:
+    """Return the text of the message at the end; if it calls tools, its text and calls as a message in JSON, as graders read it."""
+    if message.get("tool_calls"):
+        shown = {"role": "assistant", "content": message["content"], "tool_calls": message["tool_calls"]}
+        return json.dumps(shown, ensure_ascii=False)
+    if not isinstance(message["content"], str | list):
+        raise ValueError(f"{name!r} ends with an answer without text")
+    return message_text(message)
+
+
+def read_message(message: Any, name: str) -> dict[str, Any]:
+    """Return a message in OpenAI's form, also from ShareGPT's. Raises ValueError that names the column."""
+    if not isinstance(message, Mapping):
+        raise ValueError(f"{name!r}: a message is an object, got {format_value(message, 80)}")
+    if "from" in message and "value" in message and "role" not in message:
+        speaker = message["from"]
+        if not isinstance(speaker, str) or speaker not in ROLE_BY_SPEAKER:
+            raise ValueError(f"{name!r}: unknown speaker {format_value(speaker, 80)}; there are {', '.join(ROLE_BY_SPEAKER)}")
+        message = {"role": ROLE_BY_SPEAKER[speaker], "content": message["value"]}
+    default = None if message.get("tool_calls") else MISSING
+    if not isinstance(message.get("role"), str) or not isinstance(message.get("content", default), str | list | None):
+        raise ValueError(f'{name!r}: a message is {{"role": ..., "content": ...}}, got {format_value(message, 80)}')
+    return {"content": None} | {k: value for k, value in message.items() if value is not None and k not in BOOKKEEPING_KEYS}
+
+
+def _has_content(message: Message) -> bool:
+    content = message["content"]
+    return bool(content.strip() if isinstance(content, str) else content)
+
+
+def with_system(messages: list[Message], system: str | None, name: str | None) -> list[Message]:
+    if not system or not system.strip():
+        return messages
+    if messages[0]["role"] == "system":
+        raise ValueError(f"{name!r} holds a system message, but the messages begin with one")
+    return [{"role": "system", "content": system}, *messages]
+
+
+def tools_at(values: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]] | None:
+    """Return tools in OpenAI's form: a list, or JSON of one."""
+    value = value_or_none(values, name)
+    if value is None or value == "":
+        return None
+    tools = _load_json(value, f"{name!r} must be a list of tools") if isinstance(value, str) else value
+    if not isinstance(tools, list):
+        raise ValueError(f"{name!r} must be a list of tools, got {format_value(tools, 80)}")
+    return tools
+
+
+def tool_choice_at(values: Mapping[str, Any], name: str | None) -> Any:
+    """Return whether tools must be called: a word, an object, or JSON of one."""
+    value = value_or_none(values, name)
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return _load_json(value, "tool_choice must be a word or an object")
+    return None if value == "" else value
+
+
+def _load_json(text: str, expected: str) -> Any:
+    try:
+        return strict_loads(text)
+    except ValueError as error:
+        raise ValueError(f"{expected}, or JSON of one: {error}") from error
+
+
+def split_specs(text: str) -> Any:
+    if text.lstrip().startswith("["):
+        try:
+            return strict_loads(text)
+        except ValueError:
+            pass
+    return [spec for part in SPEC_PATTERN.findall(text) if (spec := part.strip())]

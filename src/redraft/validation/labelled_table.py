@@ -1,0 +1,139 @@
+"""Labelled rows by the roles of their columns, and the values in them.
+
+The user names columns, or they are recognised by their usual names. What a label means is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from .. import checks
+from ..core.task import message_text
+from ..errors import ConfigError
+from ..jsontext import strict_loads
+from ..tables.columns import SYNONYMS, SampleColumns
+from ..tables.readers import BadRow, OnError, Row, iter_rows
+from ..tables.row_values import MISSING, value_at
+from .cases import AmbiguousLabel
+
+INPUT_ROLES = ("prompt", "messages", "context", "reference", "response", "responses", "response_a", "response_b")
+LABEL_ROLES = ("chosen", "rejected", "label", "ratings", "ranking", "order", "group", "id")
+OUTPUT_ROLES = ("case", "repeat", "output", "output_ba", "score_1", "score_2", "shown")  # of recorded outputs
+LIST_ROLES = ("ratings", "responses")  # the user may name several columns, separated by commas
+CASE_ID_NAMES = ("id", "pair_id", "question_id", "item_id", "uid", "unique_id")
+ROLES = frozenset((*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES))
+
+
+class LabelledTable:
+    """Some rows and their columns by role: those that the user names, else the first usual name that is there.
+
+    `explicit` is `columns` of `read_cases`. `assigned` collects the column of each role that was looked up. Raises ConfigError for
+    an unknown role.
+    """
+
+    def __init__(self, explicit: Mapping[str, str], rows: Sequence[Row]) -> None:
+        for role, name in explicit.items():
+            if ":" not in role and role not in ROLES:
+                known = [*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES, "label:VALUE", "where:COLUMN"]
+                raise ConfigError(checks.unknown_name_message("role", role, known, full_value=f"{role}={name}"))
+        self.explicit, self.rows = explicit, rows
+        self.sample = SampleColumns([row.values for row in rows])
+        self.assigned: dict[str, str] = {}
+
+    def find(self, role: str, synonyms: Iterable[str] | None = None) -> str | None:
+        """Return the column of a role; `synonyms` replaces the usual names. Raises ConfigError if the named column is not there."""
+        column: str | None
+        if (column := self.explicit.get(role)) is not None:
+            several = role in LIST_ROLES and not self.sample.has(column)
+            for part in column.split(",") if several else [column]:
+                self.sample.require(f"{role}={column}", part.strip())
+        else:
+            names = SYNONYMS.get(role, ()) if synonyms is None else synonyms
+            column = next((name for name in names if self.sample.has(name)), None)
+        if column:
+            self.assigned[role] = column
+        return column
+
+    def missing_role_error(self, role: str) -> ConfigError:
+        """Return the error for a role that no column has."""
+        return ConfigError(f"no column is known to be the {role}; state it: {role}=COLUMN. There are {self.sample.column_list()}")
+
+    def label_meanings(self) -> dict[str, str]:
+        """Return the meanings that the user gives to values of the label."""
+        return {role.removeprefix("label:"): text for role, text in self.explicit.items() if role.startswith("label:")}
+
+
+def read_filtered_rows(
+    path: str | Path, explicit: Mapping[str, str], limit: int | None = None
+) -> tuple[list[Row], list[BadRow], list[str]]:
+    """Return the first `limit` rows that pass the "where:COLUMN" filters, the unreadable rows, and the filters without a column."""
+    return filter_rows(partial(iter_rows, path), explicit, limit)
+
+
+def filter_rows(
+    read: Callable[[OnError], Iterable[Row]], explicit: Mapping[str, str], limit: int | None
+) -> tuple[list[Row], list[BadRow], list[str]]:
+    """Return the same for rows from any source: `read` yields them, and calls its argument with those that cannot be read."""
+    filters = {role.removeprefix("where:"): value for role, value in explicit.items() if role.startswith("where:")}
+    bad: list[BadRow] = []
+    rows = list(islice(read(bad.append), None if filters else limit))
+    sample = SampleColumns([row.values for row in rows])
+    present = {name: value for name, value in filters.items() if sample.has(name)}
+    matching = [row for row in rows if all(to_text(value_at(row.values, name)) == value for name, value in present.items())]
+    return matching[:limit], bad, sorted(filters.keys() - present.keys())
+
+
+def to_text(value: Any) -> str:
+    """Return a value as people write it on a command line: a text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return "" if value is MISSING else json.dumps(value)
+    except TypeError:  # for example a date
+        return str(value)
+    except (ValueError, RecursionError):
+        return checks.format_value(value, 80)
+
+
+def cell(row: Row, name: str | None) -> Any:
+    """Return the value of a row in a column; None if it is missing."""
+    value = MISSING if name is None else value_at(row.values, name)
+    return None if value is MISSING else value
+
+
+def text_cell(row: Row, name: str | None) -> str | None:
+    """Return a text; None if it is missing. Raises AmbiguousLabel for anything else."""
+    value = cell(row, name)
+    if value is not None and not isinstance(value, str):
+        raise AmbiguousLabel(f"{name!r} must be text, got {checks.format_value(value, 80)}")
+    return value
+
+
+def response_cell(row: Row, name: str) -> str:
+    """Return a response: a text, or the last message of a chat. Raises AmbiguousLabel for anything else."""
+    value = cell(row, name)
+    if isinstance(value, list) and value and isinstance(value[-1], Mapping) and "content" in value[-1]:
+        value = message_text(value[-1])
+    if not isinstance(value, str):
+        raise AmbiguousLabel(f"{name!r} must be text, got {checks.format_value(value, 80)}")
+    return value
+
+
+def list_cell(row: Row, name: str) -> list[Any]:
+    """Return a list: of one column, of JSON in a text, or of several columns "a,b,c". Raises AmbiguousLabel for anything else."""
+    value = cell(row, name)
+    if value is None and "," in name:
+        return [cell(row, part.strip()) for part in name.split(",")]
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = strict_loads(value)
+        except ValueError as error:
+            raise AmbiguousLabel(f"{name!r} is not a list: {error}") from error
+    if not isinstance(value, list):
+        raise AmbiguousLabel(f"{name!r} must be a list, got {checks.format_value(value, 80)}")
+    return value
