@@ -57,3 +57,34 @@ def shout(text):
     os.write(1, text.encode() + b"\n")
     sys.stdout.write("no end of line")
     return text
+
+
+def compute_again(value):
+    from redraft.compute import run_sync
+
+    return [os.getpid(), *run_sync(pid_and, value, failure_text="", text_length=0)]
+
+
+def pid_and(value):
+    return [os.getpid(), value]
+
+
+def refused():
+    """What a worker cannot do, by the names of the errors."""
+    import socket
+    import subprocess
+
+    attempts = {
+        "connect": lambda: socket.create_connection(("127.0.0.1", 9)),
+        "bind": lambda: socket.socket().bind(("127.0.0.1", 0)),
+        "run a program": lambda: subprocess.run(["/bin/true"], check=True),
+        "fork": os.fork,
+        "signal the parent": lambda: os.kill(os.getppid(), 0),
+    }
+    errors = {}
+    for name, attempt in attempts.items():
+        try:
+            errors[name] = repr(attempt())
+        except OSError as error:
+            errors[name] = type(error).__name__
+    return errors

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import enum
+import functools
 import json
 import pickle
 import re
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, computed_field, create_model, field_serializer, field_validator
 from redraft.answers import CodeAnswer, InvalidAnswer, SchemaAnswer, TypedAnswer, as_answer_form
 from redraft.answers.json_text import read_json, repaired_json
+from redraft.cli.answer_option import canonical_schema
 from redraft.core.prompts import SCHEMA_HEADING
 from redraft.errors import ConfigError
 from redraft.models.openai_chat import is_strict_schema
@@ -432,6 +434,117 @@ def test_an_error_of_a_validator_is_the_users():
     assert caught.value.result.parsed is None
 
 
+class Calls:
+    def method(self, text: str) -> float:
+        return 1.0
+
+
+def grader(text: str) -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        grader,
+        lambda text: 1.0,
+        Calls().method,
+        Calls.method,
+        functools.partial(grader),
+        functools.lru_cache(grader),
+        len,
+        [].append,
+        str.upper,
+        list[grader],
+        Annotated[grader, "x"],
+        dict[str, list[grader]],
+    ],
+    ids=[
+        "function",
+        "lambda",
+        "bound",
+        "method",
+        "partial",
+        "cached",
+        "built-in",
+        "built-in method",
+        "of a type",
+        "list",
+        "annotated",
+        "dict",
+    ],
+)
+def test_a_function_is_no_type(answer):
+    """Pydantic would call it with the answer. It is refused with the place for functions, before any call."""
+    model = redraft.ScriptedModel(['{"text": "x"}'])
+    with pytest.raises(ConfigError, match=r"^answer: .* is a function and no type; .* belongs to graders \(--grader\)"):
+        redraft.refine_sync("q", model, answer=answer)
+    assert model.calls == 0
+
+
+def test_messages_about_types_have_no_words_of_pydantic():
+    """Neither the error of what is no type, nor the name of a type."""
+    for answer in (5, Calls(), Calls, dict[str, Calls]):
+        with pytest.raises(ConfigError, match="answer must be a type") as caught:
+            as_answer_form(answer)
+        assert not any(word in str(caught.value) for word in ("arbitrary_types", "__get_pydantic", "handler")), caught.value
+    assert as_answer_form(list[Annotated[str, Field(max_length=3)]]).name == "list[str]"
+    assert as_answer_form(Annotated[Literal["a"], Field()] | None).name == "Optional[Literal['a']]"
+
+
+DEFS = {"$defs": {"a": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"$ref": "#/$defs/X"}, "$.$ref: there is no '#/$defs/X' in the schema"),
+        (
+            {**DEFS, "properties": {"x": {"anyOf": [{"$ref": "#/$defs/X"}]}}},
+            "$.properties.x.anyOf[0].$ref: there is no '#/$defs/X'",
+        ),
+        ({**DEFS, "properties": {"x": {"$ref": "#/$defs/a/b"}}}, "$.properties.x.$ref: there is no '#/$defs/a/b'"),
+        ({**DEFS, "items": {"$ref": "#anchor"}}, "$.items.$ref: there is no '#anchor'"),
+        ({"properties": {"x": {"$ref": "#/type/0"}}, "type": "object"}, "$.properties.x.$ref: there is no '#/type/0'"),
+        ({"items": {"$ref": "#/kept/x"}, "kept": {"x": {"not": {"$ref": "#/none"}}}}, "$.kept.x.not.$ref: there is no '#/none'"),
+        ({"allOf": [{"$dynamicRef": "#x"}]}, "$.allOf[0].$dynamicRef: there is no '#x'"),
+        ({"items": {"$ref": "https://example.org/a.json"}}, "'https://example.org/a.json' is outside the schema"),
+        ({"$ref": "file:///etc/passwd"}, "'file:///etc/passwd' is outside the schema"),
+        ({"$ref": "other.json#/$defs/a"}, "'other.json#/$defs/a' is outside the schema"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": {"$ref": "#/definitions/a"}}, "no '#/definitions/a'"),
+    ],
+    ids=str,
+)
+def test_a_reference_that_cannot_be_followed_is_refused(schema, words, tmp_path):
+    """The error says which, where and why, before any call: of an answer, and of a requirement from a file or in place."""
+    model = redraft.ScriptedModel(["x"])
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps({"type": "object", **schema}))
+    for settings in ({"answer": schema}, {"graders": f"json_schema:{json.dumps(schema)}"}, {"graders": f"json_schema:{file}"}):
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            redraft.refine_sync("q", model, **settings)
+    with pytest.raises(ConfigError, match=rf"--schema: .*{re.escape(words)}"):
+        canonical_schema(str(file))
+    assert model.calls == 0
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"$ref": "#"}},
+        {**DEFS, "items": {"$ref": "#/$defs/a"}},
+        {"$id": "http://a.org/b", "items": {"$ref": "c"}, "$defs": {"c": {"$id": "c", "type": "string"}}},
+        {"items": {"$ref": "#x"}, "$defs": {"c": {"$anchor": "x"}}},
+        {"properties": {"$ref": {"type": "string"}}},
+        {"items": {"enum": [{"$ref": "#/$defs/X"}]}, "default": {"$ref": "#/$defs/X"}},
+    ],
+    ids=str,
+)
+def test_a_reference_within_the_schema_is_followed(schema):
+    """Pointers, anchors and IDs are; what only looks like a reference is data."""
+    assert as_answer_form({"type": ["array", "object"], **schema}).read("[]") == []
+
+
 # ---- fields that change without being asked
 
 
@@ -512,6 +625,12 @@ def test_fields_in_any_script_are_found_in_feedback(advice, changes):
         ('```python\nDOC = """\n```\nx\n```\n"""\n```', 'DOC = """\n```\nx\n```\n"""'),
         ("```python\nprint(1)", "print(1)"),
         ("`print(1)`", "print(1)"),
+        ("    x = 1\n    return x\n", "    x = 1\n    return x"),
+        ("    if a > b:\n        return a\n    return b", "    if a > b:\n        return a\n    return b"),
+        ("if a > b:\n        return a\n    return b", "    if a > b:\n        return a\n    return b"),
+        ("    def f(x):\n        return x", "def f(x):\n    return x"),
+        ("```python\n    x = 1\n    return x\n```", "    x = 1\n    return x"),
+        ('x = """\n  a\n   \n"""', 'x = """\n  a\n   \n"""'),
         ("````python\nprint('```')\n````", "print('```')"),
     ],
 )
@@ -524,7 +643,8 @@ def test_code_is_extracted(text, code):
 
 def test_code_with_an_error_of_syntax_is_refined():
     """The line is named, and the prompt asks for code."""
-    result, model = refined(["Here you are: use a loop.", "def f(:\n  pass", "x = 1"], answer="code:python", max_iterations=2)
+    replies = ["Here you are: use a loop.", "def f(:\n  pass", "x = 1"]
+    result, model = refined(replies, answer="code:python", max_iterations=2, editor=False)
     assert result.parsed == "x = 1"
     assert "line 1" in model.messages[1][-1]["content"] and "code in one code block" in model.messages[0][-1]["content"]
     assert refined(["nonsense ("], answer="code:python", max_iterations=0)[0].parsed is None

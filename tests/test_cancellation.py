@@ -17,7 +17,9 @@ def server():
     server.close()
 
 
-@pytest.mark.parametrize(("way", "seed"), points(25))
+@pytest.mark.parametrize(
+    ("way", "seed"), [pytest.param(*point, marks=pytest.mark.slow if n % 3 else ()) for n, point in enumerate(points(25))]
+)
 def test_cancelled_work_raises_saves_its_trace_and_counts_every_call(server, tmp_path, way, seed):
     """A cancellation is raised, leaves no task or file open, counts every call, and the saved trace can be resumed."""
     assert Point(way, seed, server, tmp_path).run() == []

@@ -70,6 +70,20 @@ def test_a_worker_has_no_keys(monkeypatch):
     assert not {"OPENAI_API_KEY", "MY_TOKEN"} & set(run_sync(jobs.environment, **SAID))
 
 
+def test_a_worker_starts_nothing_and_reaches_nothing():
+    """On Linux it has the sandbox's filter of system calls: no process, no program, no connection, no signal."""
+    if not pool._restrictions()["filter"] or sys.platform != "linux":
+        pytest.skip("there is no filter for this system")
+    refused = run_sync(jobs.refused, **SAID)
+    assert {name: error for name, error in refused.items() if error != "PermissionError"} == {}
+
+
+def test_a_job_that_computes_again_stays_in_its_worker():
+    """The worker could start no other, and its limits hold for both."""
+    outer, inner, value = run_sync(jobs.compute_again, 7, **SAID)
+    assert (outer, value) == (inner, 7)
+
+
 def test_an_idle_worker_that_died_is_replaced():
     """The next job succeeds."""
     first = run_sync(jobs.process, **SAID)

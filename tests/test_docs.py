@@ -82,6 +82,7 @@ def run_line(line, folder, env):
 
 
 SLOW_PAGES = {"trust-a-judge.md"}
+SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "repair-code.md", "sandbox.md"}
 
 
 @pytest.mark.parametrize(
@@ -89,8 +90,10 @@ SLOW_PAGES = {"trust-a-judge.md"}
     [pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else ()) for page in examples.PAGES],
     ids=lambda page: page.relative_to(ROOT / "docs").as_posix(),
 )
-def test_a_page_shows_what_its_examples_print(page, tmp_path):
+def test_a_page_shows_what_its_examples_print(page, tmp_path, request):
     """The blocks of a page run in order in one folder; `python scripts/examples.py` updates the outputs."""
+    if page.name in SANDBOXED_PAGES:
+        request.getfixturevalue("sandbox")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert examples.with_outputs(page.read_text(), tmp_path, run_block) == page.read_text()
 

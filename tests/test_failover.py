@@ -96,7 +96,9 @@ async def test_other_errors_are_raised(error):
 
 async def test_the_error_of_the_last_names_the_others():
     """It is raised if no model is in service, and the failure is by all of them."""
-    with pytest.raises(ModelError, match=r"cannot be reached \(before that, a did not answer: ModelTimeoutError\)") as caught:
+    with pytest.raises(
+        ModelError, match=r"cannot be reached \(before that, a did not answer: ModelTimeoutError: no answer\)"
+    ) as caught:
         await refine("q", [Endpoint("a", OUTAGES["timeout"]), Endpoint("b", OUTAGES["no connection"])], "uppercase", retries=0)
     assert caught.value.usage.calls == 2
 

@@ -73,11 +73,21 @@ async def test_other_keys_of_a_mapping_are_fields_and_metadata_of_the_task():
         (("Name a river.", None), "sample must be a Task with a response"),
         (Task("Name a river."), "sample: there is no response to grade"),
         ({"prompt": "Name a river."}, "sample: there is no response to grade"),
-        (Task("Name a river.", responses=["The Rhine.", "The Po."]), "sample has 2 responses, and one is graded"),
-        ({"prompt": "Name a river.", "responses": ["The Rhine."]}, "sample has 1 response, and one is graded"),
-        ({"city": "Rome"}, r"sample: a mapping has one key for the prompt \(prompt, .* got 'city'"),
-        ({"prompt": "a", "query": "b", "response": "c"}, "sample: a mapping has one key for the prompt"),
-        ({}, "sample: a mapping has one key .* got no key"),
+        (Task("Name a river.", responses=["The Rhine.", "The Po."]), "sample: there are 2 responses, and one is graded; give a"),
+        ({"prompt": "Name a river.", "responses": ["The Rhine.", "The Po."]}, "sample: there are 2 responses, and one is graded"),
+        ({"input": "Name a river.", "output": ["The Rhine.", "The Po."]}, "sample: there are 2 responses, and one is graded"),
+        ({"prompt": "q", "response": {"n": 1}}, "to grade: 'response' must be text, got {'n': 1}"),
+        ({"prompt": "q", "response": [1, 2]}, r"to grade: 'response' must be text, got \[1, 2\]"),
+        ({"prompt": "q", "output": 7}, "to grade: 'output' must be text, got 7"),
+        ({"prompt": "q", "responses": [{"n": 1}, {"n": 2}]}, "to grade: 'responses' must be text, got"),
+        ({"prompt": 5, "response": "x"}, "sample: 'prompt' holds neither texts nor messages, but 5; a mapping has"),
+        ({"messages": [{"a": 1}], "response": "x"}, r"sample: 'messages' holds neither texts nor messages, but \[{'a': 1}\]"),
+        (
+            {"city": "Rome"},
+            r"sample: no key is known to be the prompt; a mapping has one key for the prompt \(prompt, .* got 'city'",
+        ),
+        ({"prompt": "a", "query": "b", "response": "c"}, "sample: several keys could be the prompt: 'prompt', 'query'; a mapping"),
+        ({}, "sample: .* a mapping has one key .* got no key"),
         ({"prompt": "q", "response": "a", "requirements": ["words:0-x"]}, "sample: 'requirements'"),
         (("  ", "The Rhine."), "the prompt is empty"),
     ],
@@ -330,5 +340,5 @@ def test_an_annotation_that_may_be_a_text_is_accepted(annotation):
 def test_several_responses_in_one_sample_are_an_error_that_names_grade_many():
     """Nothing is chosen silently."""
     for sample in (Task("q", responses=["a", "b"]), {"prompt": "q", "responses": ["a", "b"]}):
-        with pytest.raises(ConfigError, match="sample has 2 responses.*grade_many"):
+        with pytest.raises(ConfigError, match="sample: there are 2 responses.*grade_many"):
             redraft.grade_sync(sample, "words:1")

@@ -23,7 +23,7 @@ NO_PARTICIPLE = set("bleed breed embed exceed feed need proceed seed shed speed 
 SAME_AS_VERB = set("cut feed hit let put read run set shut split spread come left".split())
 # Adjectives of properties that say what is so, and standard terms.
 ADJECTIVES = set(
-    "allowed blocked cached closed converged deprecated done exhausted expired failed finished fixed graded known lossless "
+    "allowed blocked cached closed converged deprecated done exhausted expired failed finished fixed graded hidden known lossless passed "
     "refused resumable shared skipped trusted truncated unknown unsupported".split()
 )
 METAPHORS = set(

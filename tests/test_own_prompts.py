@@ -172,6 +172,27 @@ async def test_async_functions_are_refused():
         await refine("Why?", ScriptedModel(["one"]), by_length, refine_prompt=own)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"draft_prompt": lambda: "x"},
+        {"draft_prompt": lambda trace, parent: "x"},
+        {"refine_prompt": lambda: "x"},
+        {"refine_prompt": lambda trace: "x"},
+        {"refine_prompt": lambda trace, parent, more: "x"},
+        {"refine_prompt": lambda trace, *, parent: "x"},
+    ],
+)
+async def test_functions_of_other_parameters_are_refused(settings):
+    """Before any call; parameters with a default are no others."""
+    model = ScriptedModel(["x"])
+    (name, function), *_ = settings.items()
+    with pytest.raises(ConfigError, match=rf"{name} must be .* a function of a trace.*; the function takes \("):
+        await refine("q", model, "words:5", **settings)
+    assert model.calls == 0
+    await refine("q", model, "words:1", draft_prompt=lambda trace, more=1: "x", refine_prompt=lambda *args: "x")
+
+
 @pytest.mark.parametrize("returned", ["", " ", None, 3, [], [{"role": "user"}], {"role": "user", "content": "x"}])
 async def test_what_is_no_prompt_ends_the_work_with_the_best_so_far(returned):
     result = await refine("Why?", ScriptedModel(["one"]), by_length, refine_prompt=lambda trace, parent: returned)

@@ -57,7 +57,8 @@ def test_an_option_and_its_key_have_the_name_of_the_setting(declared):
     assert option.help == info.help
     assert isinstance(option, SettingOption) == info.in_files
     if isinstance(option, SettingOption):
-        assert (option.key, option.envvar) == (name, f"REDRAFT_{declared.name.upper()}")
+        variable = None if option.multiple else f"REDRAFT_{declared.name.upper()}"  # a variable holds one value
+        assert (option.key, option.envvar) == (name, variable)
 
 
 def test_the_keys_of_files_are_those_of_all_commands():

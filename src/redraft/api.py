@@ -73,7 +73,7 @@ async def refine(
             service. None looks for one (see `redraft models`) and works with the editor alone if there is none; False means
             no model.
         graders: A name, the spec of a requirement such as "words:80-200", a function, a grader, or a list of these. None means
-            the LLM judge.
+            the LLM judge; for a task with tests whose `answer` is "code:python", the tests, which run in a sandbox.
         judge: The model that LLM graders ask, in the same forms, but no list. None means `model`, the first of a list.
         answer: The form of the answer: a type that pydantic validates (a model, a dataclass, `list[Model]`), a JSON schema as a
             dict, or "code:python". It is a hard constraint, and `result.parsed` is the value. None means any text.

@@ -2,6 +2,7 @@
 
 RedraftError
 +-- ConfigError             the arguments or settings are invalid
+|   +-- SandboxUnavailableError   no sandbox can run code on this machine
 +-- ModelError              a model call failed
 |   +-- AuthenticationError     the key is missing, wrong or out of quota
 |   +-- RateLimitError          too many requests
@@ -40,6 +41,10 @@ class RedraftError(Exception):
 
 class ConfigError(RedraftError, ValueError):
     """The arguments or settings are invalid; raised before any call is made."""
+
+
+class SandboxUnavailableError(ConfigError):
+    """No sandbox can run code on this machine. The message says what is missing and what to install."""
 
 
 class ModelError(RedraftError):

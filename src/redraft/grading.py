@@ -7,7 +7,7 @@ graded. So sessions, budgets, retries, caches and traces are those of `refine`. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -26,8 +26,7 @@ from .result import Result, result_or_raise
 from .session import Session, needs_judge
 from .settings import GRADE_SETTINGS, Settings, Validation
 from .sync import run_sync
-from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
-from .text import pluralize
+from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns, with_one_response
 
 if TYPE_CHECKING:
     from .core.records import Record
@@ -54,12 +53,12 @@ async def grade(
             question, instruction, input) and response (or answer, output, completion), and if there are any, reference, context,
             requirements and others. Other keys are the task's `metadata`.
         graders: As in `refine`: a name, the spec of a requirement, a function, a grader, or a list of these. None means the
-            requirements of the task, or the LLM judge if it has none.
+            requirements of the task, its tests if `answer` is "code:python", or the LLM judge if it has neither.
         judge: The model that LLM graders ask, as in `refine`. None looks for one if a grader needs it; False means no model.
         answer: The form of the answer, as in `refine`. It is a condition, and functions that are annotated with its type receive
             the object.
         **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`, `prices`, `on_record`,
-            `require_validated` and `cards_dir`, as in `refine`.
+            `sandbox`, `packages`, `trust_in_process`, `require_validated` and `cards_dir`, as in `refine`.
 
     Returns:
         The score of all graders together, and the feedback of each.
@@ -133,21 +132,21 @@ def _task_of(sample: Any, name: str) -> Task:
             task = _task_of_mapping(sample, name)
         case _:
             raise checks.invalid_argument(name, SAMPLE_FORMS, sample)
-    if task.responses:
-        given = pluralize(len(task.responses), "response")
-        raise ConfigError(f"{name} has {given}, and one is graded: give a sample for each to `grade_many`")
-    if task.response is None:
-        raise ConfigError(f"{name}: there is no response to grade: give Task(prompt, response), or a key 'response'")
-    return task
+    try:
+        return with_one_response(task)
+    except ConfigError as error:
+        several, none = "give a sample for each to `grade_many`", "give Task(prompt, response), or a key 'response'"
+        raise ConfigError(f"{name}: {error}; {several if task.responses else none}") from None
 
 
 def _task_of_mapping(sample: Mapping[str, Any], name: str) -> Task:
     try:
         columns = infer_columns([sample], check_requirement=check_foreign_spec)
-    except ConfigError:
+    except ConfigError as error:
+        problem = str(error).partition("; ")[0].replace("column", "key")
         raise ConfigError(
-            f"{name}: a mapping has one key for the prompt ({', '.join(PROMPT_NAMES)} or messages) and one for the response "
-            f"({', '.join(RESPONSE_NAMES)}), got {', '.join(map(repr, list(sample)[:20])) or 'no key'}"
+            f"{name}: {problem}; a mapping has one key for the prompt ({', '.join(PROMPT_NAMES)} or messages) and one for the "
+            f"response ({', '.join(RESPONSE_NAMES)}), got {', '.join(map(repr, list(sample)[:20])) or 'no key'}"
         ) from None
     return _make_task(name, lambda: columns.task(sample))
 
@@ -222,5 +221,8 @@ class GradeSettings(TypedDict, total=False):
     max_in_flight: int
     cache: MutableMapping[str, Reply] | None
     prices: Mapping[str, tuple[float, float]] | None
+    sandbox: str
+    packages: Collection[str]
+    trust_in_process: bool
     require_validated: Validation
     cards_dir: str | Path | None

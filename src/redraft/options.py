@@ -12,6 +12,7 @@ from .answers import as_answer_form
 from .core.stopping import StopRule, done, max_iterations, patience, repairs_only, target
 from .documents import read_small_text
 from .errors import ConfigError
+from .graders.execution import CodeExecution
 from .middleware import Budget
 from .plans import NoiseAwarePlan, Plan
 from .plans.adaptive import Adaptive
@@ -54,6 +55,12 @@ class Options(OptionFields):
         if self.plan is not None:
             replace(self, plan=None)  # the settings that the plan replaces must be valid, too
         self.make_plan(writes=True, noisy=True)
+        self.execution  # noqa: B018  (raises)
+
+    @property
+    def execution(self) -> CodeExecution:
+        """How graders run code. Raises ConfigError."""
+        return CodeExecution(self.sandbox, tuple(self.packages), self.trust_in_process)
 
     @property
     def deadline_at(self) -> float | None:

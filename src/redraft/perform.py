@@ -18,7 +18,7 @@ from .answers import AnswerForm
 from .core.cancellation import cancel_and_wait
 from .core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
-from .core.task import Message, as_messages
+from .core.task import Message, Task, as_messages
 from .error_text import error_text
 from .errors import BudgetExhaustedError, ConfigError, RedraftError, error_name
 from .graders.base import retry_once
@@ -284,15 +284,53 @@ def _prompt_error(step: Generate | Refine, problem: Exception) -> ConfigError:
 
 
 async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
-    old, edit = step.parent, None
-    if arepair := getattr(roles.editor, "arepair", None):
-        edit = await arepair(old.text, roles.requirements)
-    elif roles.editor:
-        edit = await run_in_thread(roles.editor.repair, old.text, roles.requirements)
-    edit = edit or Edit(old.text, "nothing more that can be repaired without a model")
-    edited: dict[str, Any] = dict(role=step.role, truncated=old.truncated, note=edit.note, lossy=edit.lossy, artifact=old.artifact)
+    old = step.parent
+    edit = await _repair_form(old.text, roles)
+    edits = [edit] if edit and edit.text != old.text else []
+    edits += await _repair_by_graders(step, roles, client, edit.text if edit else old.text)
+    text = edits[-1].text if edits else old.text
+    note = "; ".join(each.note for each in edits) or "nothing more that can be repaired without a model"
+    lossy = any(each.lossy for each in edits)
+    edited: dict[str, Any] = dict(role=step.role, truncated=old.truncated, note=note, lossy=lossy, artifact=old.artifact)
     edited["reasoning_form"] = old.reasoning_form or ("separate" if (old.reasoning or "").strip() else None)
-    return Candidate(step.id, edit.text, old.id, **edited, **client.provenance(by="editor"))
+    return Candidate(step.id, text, old.id, **edited, **client.provenance(by="editor"))
+
+
+async def _repair_form(text: str, roles: Roles) -> Edit | None:
+    """Return the editor's repair of the form of a text."""
+    if arepair := getattr(roles.editor, "arepair", None):
+        edit: Edit | None = await arepair(text, roles.requirements)
+        return edit
+    return await run_in_thread(roles.editor.repair, text, roles.requirements) if roles.editor else None
+
+
+async def _repair_by_graders(step: Repair, roles: Roles, client: StepClient, text: str) -> list[Edit]:
+    """Return the repairs that graders of the panel offer, each made to the text of the one before."""
+    graders: list[Any] = list(roles.graders.values())
+    candidate, edits = replace(step.parent, text=text), list[Edit]()
+    for grader in graders if roles.editor else ():
+        if not (getattr(grader, "editable", False) and hasattr(grader, "repair")):
+            continue
+        edit: Edit | None = await grader.repair(step.task, candidate)
+        if edit is None or not edit.text.strip() or edit.text == candidate.text:
+            continue
+        edited = replace(candidate, text=edit.text)
+        guards = [each for each in graders if each is not grader and getattr(each, "guards_repairs", False)]
+        if not await _lowers_a_score(guards, step.task, candidate, edited, client):
+            candidate = edited
+            edits.append(edit)
+    return edits
+
+
+async def _lowers_a_score(guards: Iterable[Any], task: Task, before: Candidate, after: Candidate, client: StepClient) -> bool:
+    """Whether one of the graders scores the text after a repair lower than the text before, or can no longer score it."""
+    for guard in guards:
+        old = (await guard.grade(task, before, client)).score
+        if old is not None:
+            new = (await guard.grade(task, after, client)).score
+            if new is None or new < old:
+                return True
+    return False
 
 
 async def _grade(step: Grade, grader: Any, client: StepClient) -> Feedback:

@@ -199,6 +199,9 @@ class Grader(Protocol):
       ConfigError for another task that it cannot grade.
     - `reads_metadata`: whether it reads the task's metadata; without it, graders that are not Redraft's own are assumed to.
     - `reads_tool_calls`: True if it grades candidates that call tools. Without any such grader they are returned ungraded.
+    - `editable`: True if it offers repairs without a model: `async repair(task, candidate)` returns an `Edit` that it scores
+      higher, or None. It is called for candidates that an editable grader scores below 1, unless the setting `editor` is False.
+    - `guards_repairs`: True if a repair that another grader offers is dropped when this one scores it lower.
     """
 
     @property

@@ -26,6 +26,7 @@ from .options import Options
 from .perform import make_performer
 from .plans import NoiseAwarePlan, Plan, outcome_if_stopped
 from .plans.prompts import DraftPrompt, RefinePrompt, prompts_of
+from .plans.self_refine import nothing_graded_note
 from .protocols import Perform, Store
 from .quality.lineage import llm_graders
 from .quality.priors import Priors
@@ -100,7 +101,7 @@ def make_refinement(
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
     if not any(message_text(message).strip() for message in trace.task.messages):
         raise ConfigError(f"task: the prompt is empty, got {format_value(trace.task.prompt)}")
-    panel, roles = session.resolve_panel(trace.task.requirements)
+    panel, roles = session.resolve_panel(trace.task.requirements, has_tests=bool(trace.task.tests))
     if trace.task.tools:
         sampling = replace(roles.sampling, tools=trace.task.tools, tool_choice=trace.task.tool_choice, schema=None)
         roles = replace(roles, sampling=sampling)
@@ -271,7 +272,7 @@ def with_outcome(trace: Trace, plan: Plan, reason: StopReason | None = None, not
         reason, note = (
             (StopReason.DONE, "the plan has no more steps")
             if trace.graded_candidates
-            else (StopReason.FAILED, "nothing could be graded")
+            else (StopReason.FAILED, nothing_graded_note(trace))
         )
     return trace + outcome_if_stopped(plan, trace, reason, note)
 

@@ -2,14 +2,15 @@
 
 `Reservations` wraps the performer of one task. A step that writes a text is performed only if the budget has room for the text
 and for all its grades by graders that call a model, and if both are likely to end before the deadline. The calls that grade the
-text use the reservation.
+text use the reservation. A grade of a given text is performed only if the budget has room for all its calls.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from statistics import median
 from time import monotonic
 from typing import Any
@@ -28,6 +29,7 @@ from .text import utf8_size
 
 JUDGE_TOKEN_FACTOR = 1.25  # tokens of a text in a judge's prompt for each token that the writer counted: tokenizers differ
 DEFAULT_INSTRUCTION_BYTES = 2000  # of the prompt of a grader without `prompt_texts`, besides task and text
+NO_TEXT = PromptSize()
 MAX_DURATIONS = 64  # the latest durations that are kept
 
 
@@ -137,7 +139,7 @@ class Reservations:
     async def _grade(self, perform: Perform, step: Grade | Compare, candidate_id: int) -> Record:
         pending = self._pending.get(candidate_id)
         if pending is None or step.grader not in {grader.name for grader in self._llm_graders}:
-            return await perform(step)
+            return await self._grade_alone(perform, step)
         token, must_end = RESERVATION.set(pending.reservation), True
         try:
             record = await perform(step)
@@ -148,6 +150,23 @@ class Reservations:
             if must_end or pending.repeats_left <= 0:
                 self.budget_tracker.release(pending.reservation)
         self._note_grade(step, pending, record)
+        return record
+
+    async def _grade_alone(self, perform: Perform, step: Grade | Compare) -> Record:
+        """Perform a grade that was not reserved with its text, as that of a given text: its first call reserves the others."""
+        members = [grader for grader in self._llm_graders if grader.name == step.grader]
+        if not members or isinstance(step, Compare) or len(self._further_calls(members[0], step)) == 0:
+            return await perform(step)
+        estimate = partial(self._further_need, members[0], step)
+        reservation = Reservation(self.budget_tracker, estimate, self._owner, for_text=False)
+        token = RESERVATION.set(reservation)
+        try:
+            record = await perform(step)
+        finally:
+            RESERVATION.reset(token)
+            self.budget_tracker.release(reservation)
+        if isinstance(record, Feedback):
+            self._seen_graders.add(step.grader)
         return record
 
     def _with_excess_note(self, outcome: Outcome) -> Outcome:
@@ -177,25 +196,32 @@ class Reservations:
 
     def _grading_need(self) -> CostEstimate:
         """Return the estimated cost of all grades of one text by graders that call a model."""
-        need = CostEstimate(ZERO_AMOUNTS, ZERO_AMOUNTS, ZERO_AMOUNTS)
-        for grader in self._llm_graders:
-            for call in self._call_needs(grader) if self.budget_tracker.is_limited else ():
-                need = need.plus(call)
-        return need
+        graders = self._llm_graders if self.budget_tracker.is_limited else ()
+        return _total(call for grader in graders for call in self._call_needs(grader, grader.repeats))
 
-    def _call_needs(self, panel_grader: PanelGrader) -> Iterator[CostEstimate]:
-        """Yield the estimated cost of each call of a grader, for all its repeats."""
+    def _further_need(self, grader: PanelGrader, step: Grade) -> CostEstimate:
+        """Return the estimated cost of the calls of one grade after the first; the text is part of their prompts."""
+        return replace(_total(self._further_calls(grader, step)), per_token=ZERO_AMOUNTS)
+
+    def _further_calls(self, grader: PanelGrader, step: Grade) -> list[CostEstimate]:
+        size = text_size(step.candidate.display_text)
+        return list(self._call_needs(grader, 1, size))[1:] if self.budget_tracker.is_limited else []
+
+    def _call_needs(self, panel_grader: PanelGrader, repeats: int, text: PromptSize = NO_TEXT) -> Iterator[CostEstimate]:
+        """Yield the estimated cost of each call of a grader for these repeats, with `text` in each prompt."""
         name = panel_grader.name
         first = name not in self._seen_graders
         grader, task = self.roles.graders[name], self.trace.task
         callers = list(grader_calls(grader, task, self.roles.judges.get(name), self.roles, first_for_task=first))
         calls = max(len(callers), self.statistics.calls_per_repeat.get(name, 0)) if callers else 0
-        for n in range(calls * panel_grader.repeats):
+        for n in range(calls * repeats):
             client, grader = callers[n % len(callers)]
             if client is None or client.costs is None:
                 continue
             measured = self.statistics.instruction_bytes.get(name)
-            size = self._task_size.plus(PromptSize(instruction_bytes(grader) if measured is None else measured, messages=2))
+            size = self._task_size.plus(PromptSize(instruction_bytes(grader) if measured is None else measured, messages=2)).plus(
+                text
+            )
             yield client.costs.grade_cost(size, getattr(grader, "max_tokens", None), JUDGE_TOKEN_FACTOR)
 
     def _note_grade(self, step: Grade | Compare, pending: PendingGrades, record: Record) -> None:
@@ -217,6 +243,11 @@ class Reservations:
     def _is_copy(self, candidate: Candidate) -> bool:
         """Whether a candidate is a copy of its parent, which is not graded again."""
         return candidate.parent is not None and self._content_keys.get(candidate.parent) == candidate.content_key
+
+
+def _total(calls: Iterable[CostEstimate]) -> CostEstimate:
+    """Return the estimated cost of all the calls."""
+    return reduce(CostEstimate.plus, calls, CostEstimate(ZERO_AMOUNTS, ZERO_AMOUNTS, ZERO_AMOUNTS))
 
 
 def grader_calls(

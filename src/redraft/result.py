@@ -359,7 +359,10 @@ def _nothing_graded_error(trace: Trace) -> RedraftError:
         feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate]
         musts = {grader.name for grader in trace.panel if grader.must}
         scoreless = [f.grader for f in feedback if f.score is None and f.grader not in trace.critics]
-        silent = dict.fromkeys(f"{grader}: its score is None{NO_SCORE_HINT * (grader not in musts)}" for grader in scoreless)
+        reasons = {name: f" ({reason})" for name, reason in trace.unscored_reasons.items() if reason}
+        silent = dict.fromkeys(
+            f"{grader}: its score is None{reasons.get(grader) or NO_SCORE_HINT * (grader not in musts)}" for grader in scoreless
+        )
         has_feedback = any(f.score is not None or f.is_critique for f in feedback)
         what = "no answer was graded by all graders" if has_feedback else "no grader could say anything"
         error = GradingError(f"{what}: {'; '.join([*grader_messages, *other_messages, *silent])}", usage=trace.usage)

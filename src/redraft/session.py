@@ -48,6 +48,8 @@ from .quality.priors import Priors
 from .reservations import StepStatistics
 from .storage.priors_store import PriorsKey, PriorsStore
 
+TESTS = "tests"  # the name of the grader that runs tests
+PYTHON_CODE = "python code"  # the name of the form of answer that it grades
 MAX_CACHED_PANELS = 1000  # every row of a data set may have its own requirements
 
 
@@ -80,7 +82,7 @@ class Session:
     capabilities: EndpointCapabilities = field(default_factory=EndpointCapabilities, init=False)
     _limiter: ConcurrencyLimit = field(init=False)
     _clients: dict[int, tuple[Any, ModelClient]] = field(default_factory=dict)
-    panel_cache: dict[tuple[str, ...], tuple[tuple[PanelGrader, ...], Roles]] = field(default_factory=dict)
+    panel_cache: dict[tuple[bool, tuple[str, ...]], tuple[tuple[PanelGrader, ...], Roles]] = field(default_factory=dict)
     _connected: dict[int, tuple[Any, Model]] = field(default_factory=dict)
     cached_priors: Priors | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
@@ -89,11 +91,17 @@ class Session:
         self.budget_tracker = BudgetTracker(self.options.budget)
         self._limiter = ConcurrencyLimit(self.options.max_in_flight)
 
-    def resolve_panel(self, requirements: tuple[str, ...]) -> tuple[tuple[PanelGrader, ...], Roles]:
-        """Return the panel and the roles for tasks with these requirements; they are cached. Raises ConfigError."""
-        if requirements not in self.panel_cache:
+    def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
+        """Return the panel and the roles for tasks with these requirements; they are cached. Raises ConfigError.
+
+        `has_tests`: whether the tasks have tests, which decides what grades if no graders are named.
+        """
+        key = has_tests and self.graders is None, requirements
+        if key not in self.panel_cache:
             has_model = self.writer is not None or self.judge is not None
-            members = resolve_graders(requirements, self.graders, has_model=has_model, answer=self.options.answer)
+            graders = default_graders(self.graders, self.options.answer, has_tests=has_tests)
+            members = resolve_graders(requirements, graders, has_model=has_model, answer=self.options.answer)
+            members = [(member, self.options.execution.configure(grader)) for member, grader in members]
             for _, grader in members:
                 check_forms(grader, self.options.answer)
             members += tie_break_grader(members) if self.options.tie_break else []
@@ -101,8 +109,8 @@ class Session:
             panel = tuple(member if roles.editor else replace(member, editable=False) for member, _ in members)
             while len(self.panel_cache) >= MAX_CACHED_PANELS:
                 del self.panel_cache[next(iter(self.panel_cache))]
-            self.panel_cache[requirements] = self._check_trust(panel, roles), roles
-        return self.panel_cache[requirements]
+            self.panel_cache[key] = self._check_trust(panel, roles), roles
+        return self.panel_cache[key]
 
     def common_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return the panel and the roles without a task's own requirements; empty if only those grade."""
@@ -274,6 +282,11 @@ def _enforces_timeout(model: Model, seconds: float | None) -> bool:
     """Whether a model itself ends every call within this many seconds."""
     own = getattr(model, "timeouts", None)
     return seconds is None or (own is not None and own.total <= seconds)
+
+
+def default_graders(graders: Any, answer: AnswerForm[Any] | None, *, has_tests: bool) -> Any:
+    """Return the graders of a run: if none are named, the tests of a task whose answer is Python; None for the default judge."""
+    return [TESTS] if graders is None and has_tests and answer is not None and answer.name == PYTHON_CODE else graders
 
 
 def resolve_graders(

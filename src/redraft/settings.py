@@ -46,6 +46,9 @@ GRADE_SETTINGS = (  # the settings of `refine` that `grade` has, too
     "max_in_flight",
     "cache",
     "prices",
+    "sandbox",
+    "packages",
+    "trust_in_process",
     "require_validated",
     "cards_dir",
 )
@@ -57,6 +60,9 @@ VALIDATION_SETTINGS = (  # the settings of `validate`
     "max_in_flight",
     "cache",
     "prices",
+    "sandbox",
+    "packages",
+    "trust_in_process",
     "cards_dir",
 )
 BATCH_DEFAULTS = {"max_in_flight": 512, "retries": 8}  # defaults of a batch that differ: a busy endpoint may need several retries
@@ -124,6 +130,18 @@ class Keywords:
             raise checks.invalid_argument(name, f"a list of any of {', '.join(self.choices)}", value)
         for word in value:
             checks.one_of(name, word, self.choices)
+
+
+@dataclass(frozen=True)
+class Names:
+    """A list of names."""
+
+    example: str
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        is_list = isinstance(value, list | tuple | set | frozenset)
+        if not (is_list and all(isinstance(each, str) and each.strip() for each in value)):
+            raise checks.invalid_argument(name, f"a list of names such as {self.example}", value)
 
 
 @dataclass(frozen=True)
@@ -328,8 +346,8 @@ class OptionFields:
     editor: bool | Editor = setting(
         True,
         Instance("True, False or an Editor", ("repair",), or_flag=True),
-        "Repair the form of an answer without a model where possible. Default: yes.",
-        detail="In Python also an `Editor` of your own.",
+        "Repair the form of an answer, and code by its tests, without a model where possible. Default: yes.",
+        detail="In Python also an `Editor` of your own, which repairs the form.",
     )
     store: Store | None = setting(
         None,
@@ -371,6 +389,27 @@ class OptionFields:
         "Price in USD per million (input, output) tokens by model name, if the known price is missing or wrong.",
         detail="On the command line: `--price MODEL=IN,OUT`, repeatable.",
         **PYTHON_ONLY,
+    )
+    sandbox: str = setting(
+        "auto",
+        Text(),
+        "Where graders run the code of an answer: auto (the best that works here), bubblewrap, landlock or docker:IMAGE.",
+        detail='"unsafe" limits resources and protects nothing; on the command line that is `--unsafe-exec`. '
+        "See [Run code](how-to/running-code.md).",
+        metavar="TIER",
+    )
+    packages: Collection[str] = setting(
+        (),
+        Names('["numpy"]'),
+        "A package that code in the sandbox may import besides the standard library (repeatable).",
+        detail="In Python a list of names of installed packages.",
+        metavar="NAME",
+    )
+    trust_in_process: bool = setting(
+        False,
+        Flag(),
+        "Count tests that can only run beside the code, which could forge their outcome. Default: no.",
+        detail="Such are files for pytest or unittest that need the objects of the code. Without it they give no score.",
     )
     require_validated: Validation = setting(
         "off",
@@ -532,5 +571,8 @@ class Settings(TypedDict, total=False):
     max_in_flight: int
     cache: MutableMapping[str, Reply] | None
     prices: Mapping[str, tuple[float, float]] | None
+    sandbox: str
+    packages: Collection[str]
+    trust_in_process: bool
     require_validated: Validation
     cards_dir: str | Path | None

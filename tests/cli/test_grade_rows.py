@@ -84,7 +84,15 @@ def test_rows_without_requirements_are_judged_beside_others(redraft, serve):
         (None, ["Write a poem"], "give --response FILE, or the name of a file with rows"),
         (None, [], "give --response FILE, or the name of a file with rows"),
         (None, ["rows.jsonl"], "rows.jsonl"),
-        ('{"prompt": "q"}\n', ["rows.jsonl"], "rows.jsonl:1: there is nothing to grade"),
+        ('{"prompt": "q"}\n', ["rows.jsonl"], "rows.jsonl:1: there is no response to grade"),
+        (
+            '{"prompt": "q", "response": {"n": 1}}\n',
+            ["rows.jsonl"],
+            "rows.jsonl:1: there is no response to grade: 'response' must be",
+        ),
+        ('{"prompt": "q", "responses": ["a", "b"]}\n', ["rows.jsonl"], "rows.jsonl:1: there are 2 responses, and one is graded"),
+        ('{"input": "q", "output": ["a", "b"]}\n', ["rows.jsonl"], "rows.jsonl:1: there are 2 responses, and one is graded"),
+        ('{"prompt": 5, "response": "a"}\n', ["rows.jsonl"], "'prompt' holds neither texts nor messages, but 5"),
         ('{"prompt": "q", "response": "a"}\n', ["rows.jsonl", "--grader", "tool_selection"], "needs a task with a trajectory"),
         ('{"prompt": "q", "response": "a"}\n' * 201, ["rows.jsonl"], "more than 200 rows: redraft batch rows.jsonl --mode grade"),
     ],
@@ -105,3 +113,46 @@ def test_requirements_grade_rows_without_a_model(redraft):
     done = redraft("grade", "rows.jsonl", "--require", "words:3-")
     assert done.returncode == 3
     assert "words:3-" in done.out and "no_commas" in done.out and "calls 0" in done.out
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"prompt": "q", "response": {"n": 1}}', "'response' must be text"),
+        ('{"prompt": "q", "response": ["a", "b"]}', "there are 2 responses, and one is graded"),
+        ('{"prompt": "q"}', "there is no response to grade"),
+        ('{"response": "one"}', "'prompt' is missing"),
+        ('{"prompt": "q", "response": "one", "requirements": ["words:x"]}', "words:x"),
+        ('{"prompt": "q", "resp', "rows.jsonl:2"),
+    ],
+)
+def test_a_row_that_cannot_be_graded_does_not_stop_the_others(redraft, line, says):
+    """It is named with its line, and the exit code is 1."""
+    (redraft.folder / "rows.jsonl").write_text(
+        f'{{"prompt": "q", "response": "one"}}\n{line}\n{{"prompt": "q", "response": "two"}}\n'
+    )
+    done = redraft("grade", "rows.jsonl", "--require", "words:1", "--json")
+    assert done.returncode == 1 and "rows.jsonl:2" in done.err and says in done.err, done.err
+    assert [(each["response"], each["score"]) for each in json.loads(done.out)] == [("row 1", 1.0), ("row 3", 1.0)]
+
+
+def test_a_list_of_one_response_is_that_response(redraft):
+    """Under every name of a list."""
+    for row in ({"responses": ["one"]}, {"outputs": ["one"]}, {"output": ["one"]}, {"response": ["one"]}):
+        (redraft.folder / "rows.jsonl").write_text(json.dumps({"prompt": "q", **row}))
+        assert redraft("grade", "rows.jsonl", "--require", "words:1").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("grader", "says"),
+    [
+        ("no_such_module:grader", "there is no module 'no_such_module'"),
+        ("no_such_package.module:Class", "there is no module 'no_such_package.module'"),
+        ("contans:hi", "did you mean 'contains'"),
+    ],
+)
+def test_a_grader_of_a_missing_module_is_named_so(redraft, grader, says):
+    """A mistyped name of a grader is not."""
+    (redraft.folder / "text.txt").write_text("hi")
+    done = redraft("grade", "--response", "text.txt", "--grader", grader, "--model", "none")
+    assert done.returncode == 2 and says in done.err and ("module" in done.err) == ("module" in says), done.err

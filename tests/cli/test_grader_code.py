@@ -110,7 +110,6 @@ def test_a_name_that_no_file_can_have_is_an_error(folder):
         "words:1-5",
         "judge:rubric.py:x",
         "exat:foo",
-        "no_such_module:f",
         "http://host/x.py:f",
         "a.py:not a name",
         "a.py:f()",

@@ -69,7 +69,8 @@ def test_help_imports_nothing_heavy(name):
     assert not loaded & {"redraft.api", "redraft.refinement", "redraft.runs", "redraft.graders", f"redraft.cli.operations.{name}"}
 
 
-def test_help_says_that_tests_are_shown_and_not_run(redraft):
-    """Redraft never runs the code of an answer."""
+def test_help_says_what_runs_tests_and_where(redraft):
+    """A user finds the grader, the sandbox, and the way to do without one."""
     said = " ".join(redraft("batch", "--help").out.split())
-    assert "tests (of code: shown to judges, never run)" in said
+    assert "tests (of code, run by the grader tests)" in said
+    assert "--sandbox TIER" in said and "--unsafe-exec" in said

@@ -38,7 +38,7 @@ def test_a_description_becomes_a_rubric_to_edit(redraft, serve):
     [
         ([], "give a file with labelled answers, or a description"),
         (["rows.jsonl"], "there is no file 'rows.jsonl'"),
-        (["Letters", "--from", "here.jsonl"], "give a file with labelled answers, or a description"),
+        (["Letters", "--from", "here.jsonl"], "both 'Letters' and --from were given: leave out one"),
         (["Letters", "--start", "here.jsonl"], "--start needs labelled data, and 'Letters' is no file"),
         (["Letters", "--judge", "openai:x"], "--judge needs labelled data"),
         (["Letters", "--model", "none"], "a model must propose the criteria"),
@@ -66,7 +66,7 @@ def test_graders_shows_rubrics_in_each_mode_and_aliases(redraft):
     assert "reads       messages\n" in shown
     shown = redraft("graders", "ToolSelectionGrader", env={"COLUMNS": "200"}).out
     assert shown.startswith("tool_selection\nalias of    ToolSelectionGrader of OpenJudge\n") and "necessity" in shown
-    missing = redraft("graders", "CodeExecutionGrader")
+    missing = redraft("graders", "TextToImageGrader")
     assert missing.returncode == 2 and "is not here, because" in missing.err and "did you mean" not in missing.err
 
 

@@ -102,7 +102,20 @@ def test_exit_2_for_usage_errors(redraft):
 def test_output_file_is_replaced_atomically(redraft):
     """-o replaces the file with the exact answer and leaves no other file behind."""
     (redraft.folder / "answer.md").write_text("old")
-    redraft("run", "x", "--response", "-", "--require", "contains:One", "--model", "none", "-o", "answer.md", input="One.")
+    redraft(
+        "run",
+        "x",
+        "--response",
+        "-",
+        "--require",
+        "contains:One",
+        "--model",
+        "none",
+        "-o",
+        "answer.md",
+        "--overwrite",
+        input="One.",
+    )
     assert {p.name: p.read_text() for p in redraft.folder.iterdir()} == {"answer.md": "One."}
 
 

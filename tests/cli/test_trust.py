@@ -49,6 +49,12 @@ HOSTILE = {  # settings, with {url} for a server and {outside} for another folde
     "type of the answer in a module": {"answer": "evil:Answer"},
     "schema of the answer elsewhere": {"schema": "{outside}/schema.json"},
     "cards elsewhere": {"cards-dir": "{outside}"},
+    "no sandbox": {"sandbox": "unsafe"},
+    "an image as the sandbox": {"sandbox": "docker:evil/image"},
+    "a package in the sandbox": {"packages": ["pip"]},
+    "tests that can be forged": {"trust-in-process": True},
+    "no sandbox for a grader": {"grader": ["tests:sandbox=unsafe"]},
+    "tests of a grader that can be forged": {"grader": ["jury:exact,tests: trust_in_process = true"]},
 }
 IN_TRACES = [name for name, table in HOSTILE.items() if not {"rubric", "refine-prompt", "draft-prompt"} & table.keys()]
 """Without rubrics and prompts: a trace has their texts."""
@@ -286,7 +292,8 @@ def test_settings_chosen_by_the_user_need_no_consent(world, monkeypatch, tmp_pat
         {"rubric": "rubric.toml", "cards": "cards", "priors": "learned"},
         {"grader": ["judge:rubric.toml", "checklist:./rubric.toml"]},
         {"target-score": 0.5, "price": ["http://x=1,2"]},
-        {"answer": "code:python"},
+        {"answer": "code:python", "sandbox": "bubblewrap", "trust-in-process": False},
+        {"grader": ["tests", "tests:cpu_seconds=2"]},
         {"schema": "schema.json"},
     ],
     ids=lambda table: "+".join(table),
@@ -305,7 +312,9 @@ def test_every_setting_and_every_kind_of_model_is_classified():
     from importlib import import_module
 
     from redraft.cli.consent import ANSWER_SETTINGS, MODEL_SETTINGS, PATH_SETTINGS
+    from redraft.graders.execution import EXECUTION_FIELDS
 
+    execution = {name.replace("_", "-") for name in EXECUTION_FIELDS}
     harmless = {"require-validated", "cost-unit", "column", "price", "durability", "on-duplicate"}
     named = {"openai:", "ollama:", "lmstudio:", "llamacpp:", "vllm:", *(f"{v}:" for v in VENDORS)}
     for name in ("run", "best", "grade", "batch", "validate", "rubric"):
@@ -315,7 +324,9 @@ def test_every_setting_and_every_kind_of_model_is_classified():
                 and not p.is_flag
                 and p.type.name in {"text", "choice", "path", "file", "directory", "_check_price"}
             ):
-                assert p.key in {*MODEL_SETTINGS, *PATH_SETTINGS, *ANSWER_SETTINGS, "grader", "require"} | harmless, p.key
+                assert p.key in {*MODEL_SETTINGS, *PATH_SETTINGS, *ANSWER_SETTINGS, *execution, "grader", "require"} | harmless, (
+                    p.key
+                )
     assert set(PREFIXES) == named | {"local:", "http://", "https://"}
 
 

@@ -89,7 +89,9 @@ def test_a_name_of_ours_is_never_replaced():
     ("spec", "says"),
     [
         ("chat_listwise_reward:x", "stands for 'ranker:chat' and takes nothing after a colon, got 'x'"),
-        ("CodeExecutionGrader:x", "never runs the code"),
+        ("CodeExecutionGrader:x", "'x' is not an option"),
+        ("detoxify_reward:x", "it runs the classifier Detoxify"),
+        ("TextToImageGrader:x", "grades texts, not images"),
         ("RelevanceGrader:x", "takes nothing after a colon"),
         ("RelevanceGraders", "unknown grader 'RelevanceGraders'"),
     ],

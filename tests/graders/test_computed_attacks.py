@@ -201,7 +201,10 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("shape", LONG)
+USUAL = ("words", "digits", "lines")  # the other shapes are slow tests: there are 200 combinations
+
+
+@pytest.mark.parametrize("shape", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in LONG])
 @pytest.mark.parametrize("spec", [*WEAK, *PADDABLE])
 async def test_long_texts_take_linear_time(spec, shape):
     """200 KB of anything take seconds, also on a busy machine."""

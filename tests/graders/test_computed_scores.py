@@ -1,6 +1,7 @@
 """What the computed graders measure: tables of answers and scores."""
 
 import asyncio
+import dataclasses
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from redraft import Candidate, Task
 from redraft.errors import ConfigError
 from redraft.graders import entries
 from redraft.graders.base import makes_calls
+from redraft.graders.catalog import COMPUTED_GRADERS
 from redraft.graders.registry import grader_from_spec
 
 CONTEXT = "[1] Green plants turn light into chemical energy.\n[Smith 2020] The treaty was signed in June 1919."
@@ -589,3 +591,20 @@ async def test_reference_is_not_revealed(spec, wrong):
     reference = "[987654]" if spec == "json_fields" else "987654"
     feedback = await run_grader(spec, wrong, reference)
     assert "987654" not in feedback.reason + " ".join(feedback.actions)
+
+
+OWN_GRADERS = [entry for entry in COMPUTED_GRADERS if not entry.calls_server and entry.name != "length"]
+
+
+@pytest.mark.parametrize("entry", OWN_GRADERS, ids=lambda entry: entry.name)
+def test_option_of_every_type(entry):
+    """Each option of a grader is read from its name, or refused with its name: none raises another error."""
+    kind = type(entry.make(""))
+    for field in dataclasses.fields(kind):
+        if field.name == "name":
+            continue
+        for value in ("1", "true", "x", ""):
+            try:
+                entry.make(f"{field.name}={value}")
+            except ConfigError as error:
+                assert field.name in str(error) or value in str(error)

@@ -188,6 +188,7 @@ async def test_messages_are_the_whole_conversation():
         (dict(template=LIST), "it is for Ranker"),
         (dict(scoring="mean"), "scoring"),
         (dict(criteria_mode="apart"), "criteria_mode"),
+        (dict(template=OWN, criteria_mode="separate"), "needs a rubric with criteria"),
         (dict(scale=(0.0, 1.0), scoring="expectation"), "whole numbers"),
         (dict(scale=(0, 1000), scoring="expectation"), "whole numbers"),
         (dict(rubric={"truth": "Is {response} true?"}), r"template="),

@@ -58,7 +58,6 @@ TABLE = [
     ("json", '{"a": 1, "a": 2}', True, None),
     ('json_schema:{"required":["a"]}', "{}", False, "$: 'a' is a required property"),
     ('json_schema:{"pattern":"(a+)+$"}', '"' + "a" * 50 + 'b"', False, None),
-    ('json_schema:{"$ref":"http://example.invalid/x"}', "{}", False, None),
     ('json_schema:{"$ref":"#"}', "{}", False, None),
     ("script:cyrillic", "Привет, `code` мир", True, None),
     ("script:cjk", "日本語のテキスト", True, None),

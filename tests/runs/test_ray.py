@@ -181,6 +181,23 @@ async def test_workers_receive_a_grader_from_a_file(tmp_path, cluster):
     assert (report.done, scores) == (3, [1.0, 0.0, 1.0])
 
 
+async def test_code_runs_in_the_sandbox_of_the_workers(tmp_path, cluster):
+    """With the settings of the run, and with the results of a run in one process."""
+    tests = [{"input": [n], "output": n + 1} for n in range(4)]
+    data = [
+        {"id": str(n), "prompt": "f", "response": f"def f(x):\n    return x + 1 if x < {n} else None", "tests": tests}
+        for n in range(5)
+    ]
+    settings = {"answer": "code:python", "mode": "grade", "sandbox": "unsafe"}
+    outputs = []
+    for engine in ({}, {"engine": "ray", "shards": 2}):
+        output = tmp_path / f"{len(engine)}.jsonl"
+        await BatchRun.from_arguments(data, output, False, **settings, **engine).go()
+        outputs.append(output.read_bytes())
+    scores = [json.loads(line)["best_score"] for line in outputs[0].splitlines()]
+    assert outputs[0] == outputs[1] and scores == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
 def test_objects_that_cannot_be_sent_are_named(tmp_path, rows, cluster):
     """The error comes before any call."""
 

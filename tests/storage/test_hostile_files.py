@@ -149,7 +149,9 @@ def read_all(path, **how):
     return len(trace_rows), len(replies)
 
 
-@pytest.mark.parametrize("how", [{}, {"read_only": True}], ids=["to write", "to read"])
+@pytest.mark.parametrize(
+    "how", [pytest.param({}, id="to write"), pytest.param({"read_only": True}, id="to read", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kind", [*FOREIGN, *CELLS])
 def test_hostile_journal_is_a_typed_error(tmp_path, kind, how):
     """No SQL of the journal is executed, and the error names the file within a bounded time."""
@@ -182,7 +184,7 @@ def test_foreign_objects_are_named_and_kept(tmp_path, kind):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("kind", [*FOREIGN, *CELLS])
+@pytest.mark.parametrize("kind", [*FOREIGN, *(pytest.param(kind, marks=pytest.mark.slow) for kind in CELLS)])
 def test_recovery_of_a_hostile_journal_ends(tmp_path, kind):
     """Recovery writes what the tables hold or raises an error that names the file, and leaves nothing else."""
     path, out = tmp_path / "j", tmp_path / "out" / "saved.jsonl"

@@ -105,7 +105,7 @@ async def test_sent_requests_count_as_calls(case, stream, ends):
     """However the run ends, it counts the requests that were sent and knows only the usage that the server reported."""
     where, (calls, tokens) = SENT[case]
     async with where() as (url, asked):
-        used = await usage_of(Chat("m", url, stream=stream), ends, 1.0 if case in LEAVES_WAITING else 60.0)
+        used = await usage_of(Chat("m", url, stream=stream), ends, 2.0 if case in LEAVES_WAITING else 60.0)
         assert (used.calls, used.tokens) == (calls, tokens)
         assert asked() == calls
 

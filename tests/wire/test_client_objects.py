@@ -361,7 +361,8 @@ def test_lists_mix_names_and_clients(closed_url):
     first = (openai.AsyncOpenAI(base_url=closed_url, api_key=CANARY), "m")
     result = redraft.refine_sync("q", [first, FakeListChatModel(responses=["three"])], "contains:three", retries=0)
     assert result.trace.best.by == "FakeListChatModel"
-    assert result.trace.best.note == "m did not answer: ModelUnavailableError"
+    assert result.trace.best.note.startswith("m did not answer: ModelUnavailableError: m at 127.0.0.1:")
+    assert "cannot be reached" in result.trace.best.note
 
 
 def test_nothing_is_imported_that_was_not_handed_in():

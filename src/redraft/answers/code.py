@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..errors import ConfigError
-from ..protocols import Edit
+from ..protocols import Check, Edit
 from .base import InvalidAnswer
 
 LANGUAGE = re.compile(r"[a-z][a-z0-9+#.-]{0,30}")
@@ -31,9 +31,10 @@ ALIASES: Mapping[str, Sequence[str]] = {
 }
 OPENING_FENCE = re.compile(r"^([ \t]*+)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE)
 INLINE = re.compile(r"\A`([^`\n]+)`\Z")
+DEFINITION = re.compile(r"(async\s+def|def|class|import|from)\b|@")
 MAX_BLOCKS = 50  # code blocks of an answer that are looked at
 MAX_CLOSINGS = 8  # ends of a block that are tried, for code that holds a fence itself
-MAX_SYNTAX_CHARS = 200_000  # in longer answers, and of longer code, the syntax is not checked
+MAX_SYNTAX_CHARS = 40_000  # in longer answers, and of longer code, the syntax is not checked: parsing may take quadratic time
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class CodeAnswer:
 
     Of several code blocks it takes those labelled with the language, or those without a label if there are none; of Python those
     whose syntax is right, if there are any; and of these the longest, the last of equally long ones. Without such a block the
-    answer is the whole text. The syntax of Python is checked with the parser of the Python that runs Redraft.
+    answer is the whole text. The body of a Python function alone, with `return`, keeps its indentation. The syntax of
+    Python is checked with the parser of the Python that runs Redraft.
 
     Raises ConfigError for what is not the name of a language.
     """
@@ -77,9 +79,13 @@ class CodeAnswer:
 
     schema = None
 
-    editable = False
+    @property
+    def editable(self) -> bool:
+        return self.language == "python"
 
     is_json = False
+
+    in_process = True
 
     @property
     def demand(self) -> str:
@@ -90,29 +96,48 @@ class CodeAnswer:
         return self.demand
 
     def extract(self, text: str, *, given: bool = False) -> str:
-        """Return the code in an answer, or the whole text."""
+        """Return the code in an answer, or the whole text, without the indentation of all lines; a function's body keeps it."""
         blocks = code_blocks(text, self.language)
         labels = {self.language, *ALIASES.get(self.language, ())}
         labelled = [block.code for block in blocks if block.label in labels]
         codes = labelled or [block.code for block in blocks if not block.label]
         if self.language == "python" and len(text) <= MAX_SYNTAX_CHARS:
-            codes = [code for code in codes if not syntax_error(code)] or codes
+            codes = [code for code in codes if not syntax_error(_without_indentation(code))] or codes
         if codes:
-            return max(reversed(codes), key=len)
+            code = max(reversed(codes), key=len)
+            return self._body(code) or _without_indentation(code)
         inline = INLINE.match(text.strip())
-        return inline[1] if inline else text.strip()
+        return inline[1] if inline else self._body(text) or _without_indentation(text).strip()
+
+    def _body(self, code: str) -> str:
+        """Return code that is the body of a Python function, with its indentation; "" for other code."""
+        return function_body(code) if self.language == "python" else ""
 
     def read(self, text: str) -> str:
         """Return the code. Raises InvalidAnswer if there is none, or if it is Python with an error of syntax."""
         if not text.strip():
             raise InvalidAnswer(("there is no code",))
-        if self.language == "python" and (problem := syntax_error(text)):
+        if self.language == "python" and (problem := syntax_error(text)) and not function_body(text):
             raise InvalidAnswer((problem,))
         return text
 
+    def check(self, text: str) -> Check:
+        """Return whether the text is valid, as a requirement does."""
+        try:
+            self.read(text)
+        except InvalidAnswer as invalid:
+            return Check(ok=False, measurement=str(invalid))
+        return Check(ok=True, measurement=f"valid as {self.name}")
+
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Yield nothing: code is extracted before it is graded."""
-        yield from ()
+        """Yield Python with its syntax repaired, if small changes are enough (see `redraft.code.slips`)."""
+        if self.language != "python" or function_body(text):
+            return
+        from ..code.proposals import repaired_syntax
+
+        if repaired := repaired_syntax(text):
+            lost = sum(map(bool, text.split("\n"))) > sum(map(bool, repaired.code.split("\n")))
+            yield Edit(repaired.code, repaired.note, lossy=lost)
 
     def to_data(self, value: str, text: str) -> Any:
         return value
@@ -120,6 +145,43 @@ class CodeAnswer:
     def accepts(self, annotation: Any) -> bool:
         """Return False: graders get the code as text in any case."""
         return False
+
+
+def _without_indentation(code: str) -> str:
+    """Return code without the indentation that all its lines have, as the body of a function alone may come."""
+    return textwrap.dedent(code) if code.lstrip("\n")[:1] in {" ", "\t"} else code
+
+
+def function_body(code: str) -> str:
+    """Return code that is the body of a function, with the indentation of its first line if only that was lost; "" for other code.
+
+    A body that is not indented is code like any other.
+    """
+    lines = [line for line in code.splitlines() if line.strip()]
+    if not lines or len(code) > MAX_SYNTAX_CHARS or ("return" not in code and "yield" not in code):
+        return ""
+    body = code.strip("\n").rstrip()
+    if not lines[0][0].isspace():
+        if DEFINITION.match(lines[0]):
+            return ""
+        depths = [len(line) - len(line.lstrip()) for line in lines[1:]]
+        body = " " * min(depths, default=0) + body
+    dedented = textwrap.dedent(body)
+    return body if dedented != body and not syntax_error(dedented) and _returns(dedented) else ""
+
+
+def _returns(code: str) -> bool:
+    """Whether there is a `return` or `yield` outside of the functions and classes of the code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        left: list[ast.AST] = [ast.parse(code)]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            left += ast.iter_child_nodes(node)
+    return False
 
 
 def code_blocks(text: str, language: str) -> list[CodeBlock]:

@@ -8,10 +8,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
-from types import CodeType, FunctionType, MethodType
-from typing import Any, Generic, TypeVar, get_origin
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
+from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
 from .. import checks
 from ..compute import IN_PROCESS, run_sync
@@ -164,6 +164,8 @@ class TypedAnswer(JsonAnswer[T]):
     def __post_init__(self) -> None:
         if self.type is str:
             raise ConfigError("answer: str is what `result.value` is without `answer`; leave it out")
+        if is_function(self.type):
+            raise function_error(self.type)
         self.json_schema  # noqa: B018  (raises for what is no type)
 
     def __reduce__(self) -> Any:
@@ -179,10 +181,13 @@ class TypedAnswer(JsonAnswer[T]):
         if isinstance(self.type, TypeAdapter):
             return self.type
         try:
-            return TypeAdapter(self.type)
+            adapter = TypeAdapter(self.type)
         except Exception as error:  # a foreign class may raise anything
-            why = " ".join(str(error).partition("\n\nFor further")[0].split())[:300]
-            raise ConfigError(f"{checks.invalid_argument('answer', EXPECTED, self.type)}: {why}") from error
+            problem = checks.invalid_argument("answer", EXPECTED, self.type)
+            raise ConfigError(f"{problem}: {_schema_problem(error)}" if isinstance(self.type, type) else str(problem)) from error
+        if functions := _called_functions(adapter.core_schema):
+            raise function_error(functions[0])
+        return adapter
 
     @property
     def json_schema(self) -> Mapping[str, Any]:
@@ -205,7 +210,7 @@ class TypedAnswer(JsonAnswer[T]):
     def name(self) -> str:
         if isinstance(self.type, type) and get_origin(self.type) is None:
             return self.type.__name__
-        return re.sub(r"\b(?:\w+\.)+", "", str(getattr(self.type, "_type", self.type)))[:100]
+        return re.sub(r"\b(?:\w+\.)+", "", str(_without_metadata(getattr(self.type, "_type", self.type))))[:100]
 
     @property
     def fingerprint(self) -> str:
@@ -342,13 +347,51 @@ def _error_line(error: Mapping[str, Any]) -> str:
     return single_line(f"{path}: {message}" if path else message)
 
 
+def is_function(value: Any) -> bool:
+    """Return whether a value is a function or a method, also a partial or a wrapped one."""
+    is_wrapper = isinstance(value, partial | staticmethod | classmethod) or hasattr(value, "__wrapped__")
+    return inspect.isroutine(value) or (is_wrapper and not isinstance(value, type))
+
+
+def function_error(function: Any) -> ConfigError:
+    """Return the error of a function in the place of a type. Pydantic would call it with the answer of the model."""
+    name = getattr(function, "__qualname__", None) or checks.format_value(function, 60)
+    return ConfigError(f"answer: {name} is a function and no type; a function that grades belongs to graders (--grader)")
+
+
+def _schema_problem(error: Exception) -> str:
+    """Return the first sentence of pydantic's error: the others are about its own settings."""
+    text = str(error).partition("\n\nFor further")[0].partition(". Set `")[0].partition(". If you")[0]
+    return single_line(text)
+
+
+def _without_metadata(annotation: Any) -> Any:
+    """Return a type without what `Annotated` adds to it, at any depth."""
+    holder = SimpleNamespace(__annotations__={"type": annotation})
+    try:
+        return get_type_hints(holder)["type"] if "Annotated[" in str(annotation) else annotation
+    except Exception:  # noqa: BLE001  (names in quotes that are defined elsewhere)
+        return annotation
+
+
+def _called_functions(core_schema: Any) -> list[Any]:
+    """Return the functions that a core schema of pydantic calls with values: functions in the place of types."""
+    calls = (node for node in _nodes(core_schema) if isinstance(node, Mapping) and node.get("type") == "call")
+    return [node["function"] for node in calls if "function" in node and not isinstance(node["function"], type)]
+
+
 SOURCE_METHODS = ("__init__", "model_post_init")  # methods of a model that validate without being listed as validators
 DATACLASS_METHODS = ("__post_init__",)
 
 
 def _sources(core_schema: Any) -> set[str]:
     """Return the source of the user's validators in a core schema of pydantic: they decide what is valid, too."""
-    sources: set[str] = set()
+    functions = (node for node in _nodes(core_schema) if isinstance(node, FunctionType | MethodType) and not _is_library(node))
+    return {_source(getattr(function, "__func__", function)) for function in functions}
+
+
+def _nodes(core_schema: Any) -> Iterator[Any]:
+    """Yield each value in a core schema of pydantic, and the methods of its classes that validate."""
     seen: set[int] = set()
     pending = [core_schema]
     while pending:
@@ -356,6 +399,7 @@ def _sources(core_schema: Any) -> set[str]:
         if id(value) in seen:
             continue
         seen.add(id(value))
+        yield value
         if isinstance(value, Mapping):
             pending += value.values()
         elif isinstance(value, list | tuple):
@@ -363,9 +407,6 @@ def _sources(core_schema: Any) -> set[str]:
         elif isinstance(value, type) and not _is_library(value):
             pending += [vars(value)[name] for name in SOURCE_METHODS if name in vars(value) and not is_dataclass(value)]
             pending += [vars(value)[name] for name in DATACLASS_METHODS if name in vars(value)]
-        elif isinstance(value, FunctionType | MethodType) and not _is_library(value):
-            sources.add(_source(getattr(value, "__func__", value)))
-    return sources
 
 
 def _is_library(target: Any) -> bool:

@@ -1,9 +1,9 @@
 """Consent to settings that come with a folder or a trace: with some of them, someone else could choose where texts are sent,
-which code runs, or which files are read.
+which code runs and where, or which files are read.
 
-The first part finds these settings: explicit addresses, model files, code, and paths that lead out of the folder of the file
-that names them. Named providers ("openai:gpt-4o-mini") and all other settings need no consent. It looks at names and resolves
-paths; it opens nothing.
+The first part finds these settings: explicit addresses, model files, code, paths that lead out of the folder of the file
+that names them, and what loosens the sandbox of code. Named providers ("openai:gpt-4o-mini") and all other settings need no
+consent. It looks at names and resolves paths; it opens nothing.
 
 The second part keeps the consents in the user's own data folder, one file each, named after what it is for: a folder together
 with a hash of its sensitive settings, or such a hash alone for traces, which may be moved. The hash covers the sensitive
@@ -30,6 +30,7 @@ from ..documents import read_small_bytes
 from ..errors import ConfigError, StoreError
 from ..graders import entries
 from ..graders.aliases import find_alias
+from ..graders.execution import EXECUTION_FIELDS
 from ..graders.rubric import is_gallery_rubric
 from ..models.registry import LOCAL_SERVERS, PREFIXES, VENDORS, split_names
 from ..requirements import KINDS, reads_file
@@ -39,7 +40,7 @@ from ..text import strip_control_sequences
 from .grader_code import find_code
 from .user_code import parse_code_name
 
-Kind: TypeAlias = Literal["address", "model file", "code", "path"]
+Kind: TypeAlias = Literal["address", "model file", "code", "path", "sandbox", "package", "trust"]
 Visit: TypeAlias = Callable[[Kind, str], str]
 
 MODEL_SETTINGS = ("model", "judge")
@@ -51,7 +52,12 @@ KIND_DESCRIPTIONS: Mapping[Kind, str] = {
     "model file": "a model file that is loaded",
     "code": "code that runs",
     "path": "a path outside the folder",
+    "sandbox": "where code of answers runs",
+    "package": "a package that code of answers may import",
+    "trust": "tests whose outcome the code could forge",
 }
+SAFE_TIERS = ("auto", "bubblewrap", "landlock")  # values of `sandbox` that need no consent
+EXECUTION_OPTION = re.compile(rf"(?:^|,)\s*(?:{'|'.join(EXECUTION_FIELDS)})\s*=")  # in the spec of a grader that runs code
 MAX_JURY_SIZE = 200  # graders in a jury, nested juries included
 MAX_SHOWN = 500  # characters of a value in a message
 VARIABLE = "REDRAFT_TRUST"
@@ -100,6 +106,8 @@ def find_sensitive_settings(table: Mapping[str, Any], folder: Path, base: Path) 
         for text in values:
             if isinstance(text, str):  # values of other types are rejected where settings are read
                 visit_setting(name, text, add)
+            elif name == "trust-in-process" and text is True:
+                add("trust", "true")
     return tuple(settings)
 
 
@@ -136,6 +144,10 @@ def visit_setting(key: str, value: str, visit: Visit) -> str:
         return value if value.startswith(CODE_PREFIX) else visit("code", value)
     if key == "schema":
         return value if value.lstrip().startswith("{") else visit("path", value)
+    if key == "sandbox":
+        return value if value in SAFE_TIERS else visit("sandbox", value)
+    if key == "packages":
+        return visit("package", value)
     if key in PATH_SETTINGS and not (key == "priors" and value in PRIORS_KEYWORDS):
         return visit("path", value)
     return value
@@ -188,6 +200,8 @@ def _visit_grader(spec: str, name: str, argument: str, visit: Visit) -> str:
         return f"{name}:{','.join(_visit_spec(part.strip(), visit) for part in argument.split(','))}"
     if name == "embedding":
         return f"{name}:{_visit_model(argument, visit)}"
+    if entry.mode == "code" and EXECUTION_OPTION.search(argument):
+        return visit("sandbox", spec)
     return visit("address", spec) if "//" in argument else spec
 
 

@@ -159,6 +159,8 @@ def _hint(error: RedraftError) -> str:
         return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
     if isinstance(error, GradingError) and (grader := _failed_code_grader(error)):
         return f"`redraft graders {grader}` shows what it needs of a task and of an answer" if _is_named_grader(grader) else ""
+    if isinstance(error, GradingError) and "its score is None (" in str(error) and "never scores" not in str(error):
+        return ""  # the grader says what is missing
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")
 
 

@@ -31,6 +31,7 @@ def load_grader(spec: str) -> Any:
     if spec.strip().endswith(".py"):
         raise ConfigError(f"{what}: name a function or class in the file: --grader {spec.strip()}:NAME")
     if (code := find_code(spec)) is None:
+        _check_module(spec)
         return spec
     target = load_code(code, what)
     grader = run_code(target, what) if isinstance(target, type) else target
@@ -39,3 +40,15 @@ def load_grader(spec: str) -> Any:
     except ConfigError as error:
         raise ConfigError(f"{what}: {error}") from None
     return grader
+
+
+def _check_module(spec: str) -> None:
+    """Raise ConfigError for a name of no grader that may name code: it says that the module is missing."""
+    code = parse_code_name(spec)
+    if code is None or code.is_file or code.module_exists:
+        return
+    try:
+        as_grader(as_grader_spec(spec).grader)
+    except ConfigError as error:
+        if str(error).startswith("unknown grader") and "did you mean" not in str(error):
+            raise ConfigError(f"there is no module {code.place!r} for --grader {spec}; {error}") from None

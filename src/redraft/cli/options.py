@@ -24,6 +24,7 @@ from ..settings import (
     Flag,
     Keyword,
     Keywords,
+    Names,
     Number,
     OptionFields,
     PromptSource,
@@ -68,15 +69,18 @@ def group(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return lambda command: reduce(lambda result, decorate: decorate(result), reversed(decorators), command)
 
 
-def setting_options(declaration: type, *names: str, **defaults: Any) -> Callable[[F], F]:
+def setting_options(
+    declaration: type, *names: str, callback: Callable[..., Any] | None = None, **defaults: Any
+) -> Callable[[F], F]:
     """Generate the options of these settings, in this order. `defaults` replace the declared defaults."""
     by_name = {field.name: field for field in fields(declaration)}
     selected = [by_name[name] for name in names]
-    return group(*(_option(f.name, defaults.get(f.name, f.default), info_of(f)) for f in selected))
+    more = {"callback": callback} if callback else {}
+    return group(*(_option(f.name, defaults.get(f.name, f.default), info_of(f), **more) for f in selected))
 
 
-def _option(name: str, default: Any, info: SettingInfo) -> Callable[[F], F]:
-    """Generate the option of one setting."""
+def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable[[F], F]:
+    """Generate the option of one setting; `more` are further attributes of it."""
     flag = f"--{name.replace('_', '-')}"
     flags = [f"-{name}", name] if len(name) == 1 else [flag]
     attributes: dict[str, Any] = {"help": info.help, "metavar": info.metavar, "default": default}
@@ -92,6 +96,8 @@ def _option(name: str, default: Any, info: SettingInfo) -> Callable[[F], F]:
             attributes["type"] = click.Choice(choices)
         case Keywords(choices):
             attributes |= {"type": click.Choice(choices), "multiple": True}
+        case Names():
+            attributes["multiple"] = True
         case FilePath(what):
             attributes["type"] = click.Path(file_okay=what == "file", dir_okay=what == "folder")
         case PromptSource():
@@ -100,6 +106,7 @@ def _option(name: str, default: Any, info: SettingInfo) -> Callable[[F], F]:
             flags = [f"{flag}/--no-{flag[2:]}"]
     if default not in (None, ()) and not isinstance(default, bool):
         attributes["show_default"] = True
+    attributes |= more
     return setting(*flags, **attributes) if info.in_files else click.option(*flags, **attributes)
 
 
@@ -125,8 +132,17 @@ system = click.option("--system", metavar="TEXT", help="A system message.")
 background = group(
     click.option("--context", type=READABLE, metavar="FILE", help="Background material for the judge."),
     click.option("--reference", type=READABLE, metavar="FILE", help="A known good answer for the judge."),
+    click.option(
+        "--tests",
+        type=READABLE,
+        metavar="FILE",
+        help="Tests of code: JSON, asserts, or a test file. With --answer code:python, or --grader tests, they run in a sandbox.",
+    ),
 )
-output = click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the answer to FILE instead of stdout.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+output = group(
+    click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the answer to FILE instead of stdout."), overwrite
+)
 
 label_columns = click.option(
     "--column", "-c", "columns", multiple=True, metavar="OURS=THEIRS", help="Name of a column in the data (repeatable)."
@@ -148,6 +164,35 @@ template = setting(
     metavar="FILE",
     help="Use an LLM judge with the prompt in FILE: text with {query} and {response}, or TOML with template, scale and read.",
 )
+UNSAFE_EXEC = "redraft.unsafe_exec"  # key in a context's `meta`: whether --unsafe-exec is given
+
+
+def _note_unsafe(ctx: click.Context, param: click.Parameter, on: bool) -> None:
+    ctx.meta[UNSAFE_EXEC] = on
+
+
+def _choose_sandbox(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Return the tier that --unsafe-exec or --sandbox chooses. Raises UsageError for both."""
+    if not ctx.meta.get(UNSAFE_EXEC):
+        return value
+    if ctx.get_parameter_source("sandbox") is ParameterSource.COMMANDLINE and value != "unsafe":
+        raise click.UsageError(f"--unsafe-exec runs code without a sandbox: leave out that option, or --sandbox {value}", ctx)
+    ctx.set_parameter_source("sandbox", ParameterSource.COMMANDLINE)
+    return "unsafe"
+
+
+execution = group(
+    setting_options(OptionFields, "sandbox", callback=_choose_sandbox),
+    click.option(
+        "--unsafe-exec",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_note_unsafe,
+        help="Run code without a sandbox: with limits of time and memory, and with access to everything here.",
+    ),
+    setting_options(OptionFields, "packages", "trust_in_process"),
+)
 grading = group(
     setting(
         "--require",
@@ -164,6 +209,7 @@ grading = group(
     ),
     rubric,
     template,
+    execution,
     setting_options(OptionFields, "require_validated", "cards_dir"),
 )
 
@@ -287,7 +333,7 @@ columns = setting(
     metavar="ROLE=NAME",
     help="The column with that role (repeatable), if its name does not say so: prompt, messages, response, "
     "responses (a list), id, system, reference, context, "
-    "tests (of code: shown to judges, never run), requirements, tools or tool_choice.",
+    "tests (of code, run by the grader tests), requirements, tools or tool_choice.",
 )
 # The keys of the options above that no declaration in `redraft.settings` generates.
 SHARED_KEYS = (

@@ -180,8 +180,9 @@ def print_answer(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def check_overwrite(path: str, *, overwrite: bool) -> None:
-    """Raise UsageError for a file that is not empty, unless it may be replaced."""
+def check_output(path: str, *, overwrite: bool) -> None:
+    """Raise UsageError if no file can be created at the path, or if a file there is not empty and may not be replaced."""
+    check_writable(path)
     if not overwrite and Path(path).is_file() and Path(path).stat().st_size:
         raise click.UsageError(f"--output: {path} already exists; name another file, or replace it with --overwrite")
 

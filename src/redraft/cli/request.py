@@ -7,7 +7,7 @@ and query.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -16,10 +16,12 @@ import click
 from click.core import ParameterSource
 
 from .. import models
+from ..answers import as_answer_form
 from ..core.task import Task, validate_tools
 from ..core.trace import Trace
 from ..errors import ConfigError
-from ..graders import Judge, Pairwise, Ranker, Rubric
+from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader
+from ..graders.base import as_grader_spec
 from ..graders.rubric import overall_criterion, read_text_file
 from ..graders.template import Template
 from ..jsontext import strict_loads
@@ -30,6 +32,7 @@ from ..options import Options
 from ..quality.priors import Priors
 from ..refinement import PROMPT_KEYS
 from ..requirements import KINDS, parse
+from ..session import default_graders
 from ..settings import OptionFields, Settings
 from ..storage.priors_store import priors_from_data, read_priors
 from ..usage import NO_USAGE, Usage
@@ -38,8 +41,9 @@ from .config import check_table, keep_strict_validation, used_layers
 from .consent import PRIORS_KEYWORDS, require_consent, sensitive_settings_of_trace
 from .grader_code import load_grader
 from .options import SettingOption, parse_price
-from .output import check_single_stdin, notice, read_text
+from .output import check_single_stdin, notice, read_text, warning
 
+UNSAFE = "unsafe"  # the value of --sandbox for none
 DEFAULT_PROMPT = "Improve this text."  # where only a response is given
 TRACE = "redraft.trace"  # key in a context's `meta`: the trace that settings were taken from
 UNSET_IN_TRACE = (
@@ -109,6 +113,7 @@ def make_task(
     system: str | None = None,
     context: str | None = None,
     reference: str | None = None,
+    tests: str | None = None,
     tools: str | None = None,
 ) -> Task:
     """Make the task. All arguments but prompt and system message are names of files. Raises UsageError for an unreadable file."""
@@ -121,6 +126,7 @@ def make_task(
         requirements=canonical_requirements(require),
         context=_read(context, "--context"),
         reference=_read(reference, "--reference"),
+        tests=_read(tests, "--tests"),
         tools=_read_tools(tools) if tools else None,
     )
 
@@ -149,6 +155,8 @@ def build_request(arguments: SharedArguments, trace: Trace, **more: Any) -> Refi
     budget = budget_of(arguments, trace.usage)
     settings: dict[str, Any] = {**build_settings(arguments), "answer": answer_of(arguments), "budget": budget, **more}
     graders = load_graders(arguments.grader, arguments.rubric, arguments.template)
+    if trace.task.tests:
+        hint_at_tests(graders, settings["answer"])
     return RefineRequest(trace, parse_model(arguments.model), graders, parse_model(arguments.judge) or None, Options(**settings))
 
 
@@ -158,6 +166,8 @@ def build_settings(arguments: SharedArguments) -> Settings:
     Raises ConfigError.
     """
     settings: Settings = {**arguments.settings, "prices": parse_prices(arguments.price)}
+    if settings.get("sandbox") == UNSAFE:
+        warn_of_unsafe_code()
     if "priors" in settings:
         settings["priors"] = load_priors(settings["priors"])
     return settings
@@ -174,7 +184,37 @@ def load_graders(names: Iterable[str], rubric: Any, template: str | None = None)
     Raises ConfigError for code that cannot be loaded.
     """
     loaded = load_rubric(rubric, template)
-    return [*map(load_grader, names), *([judge_of(loaded)] if loaded else [])] or None
+    graders = [*map(load_grader, names), *([judge_of(loaded)] if loaded else [])]
+    if any(isinstance(grader, str) and UNSAFE in grader and runs_unsafe_code(grader) for grader in graders):
+        warn_of_unsafe_code()
+    return graders or None
+
+
+def runs_unsafe_code(grader: Any) -> bool:
+    """Whether a grader, or a part of it, runs code without a sandbox by its own option."""
+    grader = as_grader_spec(grader).grader
+    grader = as_grader(grader) if isinstance(grader, str) else grader
+    parts = getattr(grader, "parts", None)
+    own = getattr(grader, "sandbox", None) == UNSAFE
+    return own or (isinstance(parts, tuple) and any(map(runs_unsafe_code, parts)))
+
+
+def warn_of_unsafe_code() -> None:
+    """Warn that code runs without a sandbox."""
+    warning("code of answers runs without a sandbox: it can read, change and send everything that you can")
+
+
+def hint_at_tests(graders: Sequence[Any] | None, answer: Any) -> None:
+    """Notice that the tests of a task are not run, if nothing runs them."""
+    used = default_graders(graders, as_answer_form(answer), has_tests=True)
+    if not any(_runs_tests(as_grader(as_grader_spec(each).grader)) for each in used or ()):
+        notice("nothing runs the tests: add --grader tests")
+
+
+def _runs_tests(grader: Any) -> bool:
+    from ..graders.computed.code_tests import RunsTests  # few tasks have tests
+
+    return isinstance(grader, RunsTests) or any(map(_runs_tests, getattr(grader, "parts", ())))
 
 
 def load_rubric(rubric: Any, template: str | None = None) -> Rubric | None:

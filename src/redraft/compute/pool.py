@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from threading import Lock, RLock, Timer
 from typing import Any
@@ -24,7 +25,7 @@ from weakref import WeakSet
 
 import orjson
 
-from ..errors import ComputeLimitError, ConfigError, RedraftError
+from ..errors import ComputeLimitError, ConfigError, RedraftError, SandboxUnavailableError
 from .worker import WALL_PER_CPU_SECOND, decode, encode
 
 IN_PROCESS = 16_384  # characters that are handled in this process; measured by bench/hostile_text.py
@@ -45,6 +46,8 @@ async def run(
     characters. Cancelling the call kills the worker. A ConfigError of the function is raised as such, anything else as
     RuntimeError.
     """
+    if _is_worker():
+        return function(*arguments)
     job = _Job(function, arguments, failure_text, text_length, seconds or CPU_SECONDS)
     try:
         return await asyncio.wrap_future(_thread_pool().submit(job.run))
@@ -57,6 +60,8 @@ def run_sync(
     function: Callable[..., Any], *arguments: Any, failure_text: str, text_length: int, seconds: float | None = None
 ) -> Any:
     """Like `run`, for callers without an event loop."""
+    if _is_worker():
+        return function(*arguments)
     job = _Job(function, arguments, failure_text, text_length, seconds or CPU_SECONDS)
     future = _thread_pool().submit(job.run)
     try:
@@ -73,9 +78,27 @@ async def run_on_texts(function: Callable[..., Any], *texts: str, failure_text: 
     return await run(function, *texts, failure_text=failure_text, text_length=size)
 
 
+def _is_worker() -> bool:
+    """Whether this process is a worker: it has limits already, and can start no process."""
+    return getattr(sys.modules.get("__main__"), "IS_COMPUTE_WORKER", False)
+
+
 def worker_command() -> list[str]:
-    """Return the command that starts a worker; a sandbox would be added here."""
+    """Return the command that starts a worker."""
     return [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
+
+
+@cache
+def _restrictions() -> dict[str, Any]:
+    """Return the sandbox's bootstrap and, where there is one for this machine, its filter of system calls."""
+    from ..sandbox.launch import source_of
+    from ..sandbox.seccomp import OWN_PID, filter_program
+
+    bootstrap = source_of("bootstrap.py")
+    try:
+        return {"bootstrap": bootstrap, "filter": {"filter": filter_program(is_tool=False).hex(), "own_pid": OWN_PID}}
+    except SandboxUnavailableError:  # another machine than those: the limits alone
+        return {"bootstrap": bootstrap, "filter": {}}
 
 
 class _Worker:
@@ -94,7 +117,8 @@ class _Worker:
                 env={**environment, "OPENBLAS_NUM_THREADS": "1"},
             )
             _workers.add(self)
-        self._send(_encode({"path": [*filter(None, sys.path), str(Path(__file__).parents[2])], "memory": MEMORY_BYTES}))
+        path = [*filter(None, sys.path), str(Path(__file__).parents[2])]
+        self._send(_encode({"path": path, "memory": MEMORY_BYTES, **_restrictions()}))
 
     def load(self, function: str) -> dict[str, Any]:
         """Import a function. Return {}, or the answer with the error of the import. Raises _WorkerExitedError."""

@@ -2,8 +2,9 @@
 
 It starts as a bare interpreter and imports the function of a job on first use. A kernel timer limits the CPU time of each job,
 so code that holds the interpreter's lock cannot escape it; memory is limited if the system supports it. On Linux the kernel
-kills the worker when its parent ends; elsewhere it ends when it next reads a job, at the latest after the CPU limit or the
-watchdog. The module itself imports nothing of Redraft.
+kills the worker when its parent ends, and a worker starts no process and opens no connection: the limits and the filter of system
+calls are those of the sandbox, set by the functions of its bootstrap. Elsewhere it ends when it next reads a job, at the latest
+after the CPU limit or the watchdog. The module itself imports nothing of Redraft.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, BinaryIO
 
+IS_COMPUTE_WORKER = True  # read from `__main__`: a job that computes something else does so in this process
 WALL_PER_CPU_SECOND = 3.0  # seconds of wall time for each second of CPU time: other programs use the CPU, too
-PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 WATCHDOG_SECONDS = 5.0  # seconds after which the worker ends by itself if its parent did not end it
 
 
 def main() -> None:
     """Answer jobs until the input ends."""
-    _end_with_parent()
     answers = _claim_stdout()
     settings = decode(sys.stdin.buffer.readline())
+    _restrict(settings)
     sys.path[:] = settings["path"]
-    _limit_memory(settings["memory"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     if hasattr(signal, "SIGPROF"):
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -36,21 +37,6 @@ def main() -> None:
     for line in sys.stdin.buffer:
         answers.write(encode(_run_job(decode(line), functions)) + b"\n")
         answers.flush()
-
-
-def _end_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends.
-
-    If the parent has ended before, the input is closed and holds no job.
-    """
-    if sys.platform != "linux":
-        return
-    try:
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (ImportError, OSError, AttributeError):  # a C library without it
-        return
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -70,13 +56,23 @@ def _claim_stdout() -> BinaryIO:
     return answers
 
 
-def _limit_memory(size: int) -> None:
-    try:
-        import resource
+def _restrict(settings: dict[str, Any]) -> None:
+    """Set the limits that hold for all jobs, as far as the system has them: Windows has none, macOS refuses some.
 
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    except (ImportError, ValueError, OSError):  # Windows has none, macOS refuses some
-        return
+    If the parent ended before the kernel was told to end this process with it, the input is closed and holds no job.
+    """
+    bootstrap: dict[str, Any] = {"__name__": "bootstrap"}
+    exec(compile(settings["bootstrap"], "<bootstrap>", "exec"), bootstrap)  # noqa: S102  (our own file)
+    with suppress(ImportError, ValueError, OSError):
+        bootstrap["limit_resources"]({"RLIMIT_AS": settings["memory"]})
+    with suppress(ImportError, OSError, AttributeError):
+        if sys.platform == "linux":
+            import ctypes
+
+            libc = ctypes.CDLL(None, use_errno=True)
+            bootstrap["end_with_parent"](libc)
+            if settings["filter"]:
+                bootstrap["set_filter"](libc, **settings["filter"])
 
 
 def _run_job(job: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> dict[str, Any]:

@@ -5,13 +5,15 @@ Everything is checked when the task is made, because a task may come from a file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 from .. import checks
 from ..errors import ConfigError
-from ..jsontext import first_duplicate
+from ..jsontext import check_bounds, first_duplicate
+from .visible_tests import visible_tests
 
 Message: TypeAlias = Mapping[str, Any]
 
@@ -31,7 +33,8 @@ class Task:
         responses: Several answers to start from, instead of `response`. They become candidates 0, 1, ...; equal ones become one.
         reference: A known good answer, for graders that compare.
         context: Material that the answer must rest on, for graders that read it.
-        tests: Tests, for judges that read them. They are shown and never run.
+        tests: Tests of code, which the grader "tests" runs in a sandbox: a text, or the list or mapping of a JSON form (see
+            `redraft.code.parse_tests`), which is kept as JSON. Judges read them, except hidden ones. The writing model never does.
         requirements: Specs such as "words:80-200", or objects with such a `spec`. The prompt states them; each is a `must`.
         id: An ID of your own.
         metadata: Anything else, for graders of your own.
@@ -62,7 +65,7 @@ class Task:
         *,
         reference: str | None = None,
         context: str | None = None,
-        tests: str | None = None,
+        tests: str | Sequence[Any] | Mapping[str, Any] | None = None,
         requirements: Iterable[Any] = (),
         id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -70,7 +73,8 @@ class Task:
         tool_choice: str | Mapping[str, Any] | None = None,
         responses: Iterable[str] = (),
     ) -> None:
-        values: dict[str, Any] = dict(response=response, reference=reference, context=context, tests=tests, id=id)
+        values: dict[str, Any] = dict(response=response, reference=reference, context=context, id=id)
+        values["tests"] = _tests_as_text(tests)
         for name, value in values.items():
             checks.text(name, value, optional=True, allow_blank=True)
         if not (metadata is None or isinstance(metadata, Mapping)):
@@ -96,9 +100,30 @@ class Task:
         return self.responses if self.response is None else (self.response,)
 
     @property
+    def visible_tests(self) -> str | None:
+        """The tests without the hidden ones, as text; None if there are none. A model is shown no others."""
+        return visible_tests(self.tests)
+
+    @property
     def prompt(self) -> str:
         """The text of the last user message."""
         return next((message_text(m) for m in reversed(self.messages) if m["role"] == "user"), "")
+
+
+def _tests_as_text(tests: Any) -> str | None:
+    """Return tests as text: a list of lines of code joined, any other list or mapping as JSON. Raises ConfigError."""
+    if tests is None or isinstance(tests, str):
+        return tests
+    expected = 'a text, a list such as [{"input": [3], "output": 2}] or a mapping, of JSON values'
+    if not isinstance(tests, Mapping | list | tuple):
+        raise checks.invalid_argument("tests", expected, tests)
+    if all(isinstance(line, str) for line in tests) and not isinstance(tests, Mapping):
+        return "\n".join(tests) or None
+    try:
+        check_bounds(tests)
+        return json.dumps(tests, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"tests must be {expected}: {str(error)[:200]}") from None
 
 
 def _check_responses(responses: Any, response: str | None) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from .task import Task
 
 T = TypeVar("T")
 
+MAX_REASON_CHARS = 300
 SCORE_TOLERANCE = 1e-9  # scores closer than this are equal
 
 
@@ -164,6 +165,12 @@ class Trace:
     def records_by_slot(self) -> dict[Slot, Record]:
         """The records by slot, without failures and outcomes that no longer count."""
         return {r.slot: r for r in self.records if not isinstance(r, Failure | Outcome) or r is self.outcome}
+
+    @property
+    def unscored_reasons(self) -> dict[str, str]:
+        """Why graders gave no score and no critique, by their names; "" without a reason."""
+        unscored = [f for each in self.feedback.values() for f in each if f.score is None and not f.is_critique]
+        return {f.grader: "".join(filter(str.isprintable, " ".join(f.reason.split())))[:MAX_REASON_CHARS] for f in unscored}
 
     @cached_view
     def failures(self) -> dict[Slot, Failure]:

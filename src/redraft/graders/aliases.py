@@ -20,8 +20,6 @@ LIBRARIES = (RM_GALLERY, OPEN_JUDGE)
 COMPOSED = ("ranker", "jury")  # what follows the colon in these specs is not the user's choice
 WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-NO_EXECUTION = "Redraft never runs the code that it grades"
-NO_PARSER = "no grader parses a programming language; answer='code:python' checks the syntax of Python"
 NO_MEMORY = "a task has no separate memory, only its messages"
 NO_PACKAGES = "Redraft grades answers, not packages of skills"
 
@@ -81,7 +79,9 @@ ALIASES: tuple[Alias, ...] = (
         summarization_listwise_reward="ranker:summary_coverage -- `ranker:summary_faithfulness` asks whether it is true",
         translation_listwise_reward="ranker:translation",
         factuality_listwise_reward="ranker:factuality",
-        code_style="code_quality -- a judge; theirs checks indentation and names",
+        code_style="lint:E,W,N -- Python only",
+        code_syntax_check="syntax -- Python only",
+        code_execution="tests -- Python only; reads the task's tests",
         code_patch_similarity="fuzzy",
         reasoning_format="reasoning_format:answer=answer -- `reasoning_format` alone wants no tags around the answer",
         reasoning_tool_call_format="reasoning_format:answer=answer,tool_calls=true",
@@ -95,8 +95,6 @@ ALIASES: tuple[Alias, ...] = (
         math_verify_reward="math",
     ),
     Alias(RM_GALLERY, "detoxify_reward", "", "it runs the classifier Detoxify in this process", "harmlessness"),
-    Alias(RM_GALLERY, "code_syntax_check", "", NO_PARSER, "code_quality"),
-    Alias(RM_GALLERY, "code_execution", "", NO_EXECUTION, "code_quality"),
     *_same(
         OPEN_JUDGE,
         CorrectnessGrader="correctness",
@@ -127,8 +125,11 @@ ALIASES: tuple[Alias, ...] = (
         TrajectoryErrorRecoveryGrader="tool_call_success",
         TrajectoryStepEfficiencyGrader="trajectory_efficiency -- a judge; theirs counts steps",
         CodeBugDetectionGrader="code_quality",
-        CodeComplexityGrader="code_quality",
-        CodeStyleGrader="code_quality -- a judge; theirs checks indentation and names",
+        CodeComplexityGrader="code_quality -- a judge; `complexity` measures Python",
+        CodeExecutionGrader="tests -- Python only; reads the task's tests",
+        CodeSecurityGrader="security -- rules for Python; theirs is a judge",
+        CodeStyleGrader="lint:E,W,N -- Python only",
+        SyntaxCheckGrader="syntax -- Python only",
         PatchSimilarityGrader="fuzzy",
         JsonMatchGrader="json_fields",
         JsonValidatorGrader="json",
@@ -158,9 +159,6 @@ ALIASES: tuple[Alias, ...] = (
         "no grader measures how much a tool result differs from earlier ones",
         "trajectory_efficiency",
     ),
-    Alias(OPEN_JUDGE, "CodeExecutionGrader", "", NO_EXECUTION, "code_quality"),
-    Alias(OPEN_JUDGE, "CodeSecurityGrader", "", "security is one criterion of code_quality", "code_quality"),
-    Alias(OPEN_JUDGE, "SyntaxCheckGrader", "", NO_PARSER, "code_quality"),
     Alias(OPEN_JUDGE, "SearchCorrectnessGrader", "", "judges do not search the web; give them a context", "factuality"),
     Alias(OPEN_JUDGE, "ImageCoherenceGrader", "", "no rubric is about images; every judge is shown those of the task", "judge"),
     Alias(OPEN_JUDGE, "ImageHelpfulnessGrader", "", "no rubric is about images; every judge is shown those of the task", "judge"),

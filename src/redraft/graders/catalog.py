@@ -123,6 +123,19 @@ def _lazy_factory(module: str, kind: str) -> Callable[[str], Any]:
     return make
 
 
+def _lint_factory(kind: str) -> Callable[[str], Any]:
+    """Return a `make` for a check by rules, which may stand alone: "E,F,ignore=E501" means "rules=E|F,ignore=E501"."""
+
+    def make(argument: str) -> Any:
+        parts = [part.strip() for part in argument.split(",") if part.strip()]
+        rules = "|".join(part for part in parts if "=" not in part)
+        options = [f"rules={rules}"] if rules else []
+        grader = _lazy_factory("code_checks", kind)(",".join([*options, *(part for part in parts if "=" in part)]))
+        return replace(grader, name=f"{type(grader).name}:{argument}") if parts else grader
+
+    return make
+
+
 def _make_embedding(argument: str) -> Any:
     from .computed.embedding import make_embedding
 
@@ -169,6 +182,20 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "citations:min_words=6",
     ),
     _code_entry(
+        "code_similarity",
+        "the similarity of Python code with the reference solution, whatever its layout and names",
+        _lazy_factory("code_similarity", "CodeSimilarity"),
+        "reference metadata",
+        "code_similarity:names=true",
+    ),
+    _code_entry(
+        "complexity",
+        "the cyclomatic complexity of the most complex Python function is within a limit",
+        _lazy_factory("code_checks", "Complexity"),
+        "metadata",
+        "complexity:limit=10",
+    ),
+    _code_entry(
         "embedding",
         "cosine with the reference by an embedding endpoint",
         _make_embedding,
@@ -198,6 +225,13 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "the length in words, characters or tokens: 1 in a range, gradually less outside",
         _lazy_factory("length", "GradedLength"),
         example="length:words=80-200",
+    ),
+    _code_entry(
+        "lint",
+        "1 / (1 + findings of ruff in Python code), by rules that you name",
+        _lint_factory("Lint"),
+        "metadata",
+        "lint:E,F,B",
     ),
     _code_entry("math", "the final answer equals the reference as mathematics", _lazy_factory("math_answer", "Math"), "reference"),
     _code_entry(
@@ -257,6 +291,27 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     ),
     _code_entry("secrets", "no API keys, private keys, tokens or passwords", _lazy_factory("leaks", "Secrets")),
     _code_entry(
+        "security",
+        "1 / (1 + findings of bandit's rules in Python code, as ruff has them)",
+        _lint_factory("Security"),
+        "metadata",
+    ),
+    _code_entry(
+        "speed",
+        "how fast Python code is beside the reference solution, on the inputs of the task's tests, in a sandbox",
+        _lazy_factory("code_speed", "Speed"),
+        "messages reference tests metadata",
+        "speed:goal=2",
+    ),
+    _code_entry("syntax", "Python code compiles", _lazy_factory("code_checks", "CodeSyntax"), "metadata"),
+    _code_entry(
+        "tests",
+        "the share of the task's tests that Python code passes, run in a sandbox",
+        _lazy_factory("code_tests", "CodeTests"),
+        "messages tests metadata",
+        "tests:cpu_seconds=5",
+    ),
+    _code_entry(
         "token_f1",
         "token F1 against the reference, as for SQuAD",
         _lazy_factory("similarity", "TokenF1"),
@@ -289,6 +344,13 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         _lazy_factory("tool_calls", "ToolCalls"),
         "reference metadata",
         "tool_calls:mode=any",
+    ),
+    _code_entry(
+        "types",
+        "1 / (1 + type errors that mypy or basedpyright finds in Python code)",
+        _lazy_factory("code_checks", "Types"),
+        "metadata",
+        "types:strict=true",
     ),
 )
 

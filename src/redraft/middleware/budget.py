@@ -101,7 +101,7 @@ class BudgetOwner:
 
 @dataclass(eq=False, slots=True)
 class Reservation:
-    """The part of a budget for the calls that grade a text. It is reserved together with the text.
+    """The part of a budget for the calls that grade a text. It is reserved together with the text, or with the first of them.
 
     Attributes:
         tracker: The budget.
@@ -109,6 +109,7 @@ class Reservation:
         owner: The task.
         writing: The text is being written; the call that writes it takes the reservation. After that, each call that grades
             it draws an equal share.
+        for_text: A text is to be written. If not, the first call that grades takes the reservation, for those that follow.
         remaining: What is held; None until it is taken.
         max_prompt_bytes: Bytes of the longest prompt that drew on it.
         tokens: Tokens of the text, or the most that it may have.
@@ -118,6 +119,7 @@ class Reservation:
     estimate_cost: Callable[[], CostEstimate]
     owner: BudgetOwner
     writing: bool = True
+    for_text: bool = True
     remaining: dict[str, float] | None = None
     max_prompt_bytes: int = 0
     tokens: float = 0.0
@@ -146,7 +148,7 @@ class Reservation:
     def hold(self, need: CostEstimate, tokens: float, *, likely: bool) -> dict[str, float]:
         """Hold what is needed for a text of at most this many tokens."""
         self._need, self._prompts = need, need.likely if likely else need.upper_bound
-        self.remaining = self.amounts_for(tokens)
+        self.remaining, self.writing = self.amounts_for(tokens), self.for_text
         return self.remaining
 
     def amounts_for(self, tokens: float) -> dict[str, float]:

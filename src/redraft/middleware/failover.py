@@ -21,6 +21,7 @@ from .circuit_breaker import CircuitBreaker
 from .endpoint_errors import EndpointDownError, is_busy, is_out_of_service, is_server_response
 from .endpoint_limiter import MAX_PAUSE, probe_request
 
+MAX_REASON_CHARS = 200  # of the reason of an outage
 PROBE_SECONDS = 10.0  # how long a probe may take
 MAX_RETRIES = 3  # of a call to a model that another one can replace; batches retry more often otherwise
 
@@ -82,7 +83,7 @@ class Availability:
         """Take the model out of service, unless it has answered other calls since."""
         if isinstance(error, EndpointDownError) or (self.answers > answers_before and not self.is_down):
             return
-        was_down, self._last_error = self.is_down, error_kind(error)
+        was_down, self._last_error = self.is_down, _reason(error)
         self._not_before = self._clock() + min(error.retry_after or 0.0, MAX_PAUSE)
         self._circuit.record_failure(error)
         if not was_down:
@@ -124,6 +125,12 @@ class FailoverModel:
     availability: Availability
 
 
+def _reason(error: ModelError) -> str:
+    """Return the kind of an outage, with the reason where no status says it, such as a refused connection."""
+    kind, reason = error_kind(error), " ".join(str(error).split())[:MAX_REASON_CHARS]
+    return kind if error.status or not reason or reason == kind else f"{kind}: {reason}"
+
+
 def fail_over(models: Sequence[FailoverModel], last_name: str, last_call: Call) -> Call:
     """Return a call that each of the models answers if those before it are out of service; the last one has no `Availability`.
 
@@ -142,7 +149,7 @@ def fail_over(models: Sequence[FailoverModel], last_name: str, last_call: Call) 
                 next_name = models[n + 1].name if n + 1 < len(models) else last_name
                 availability.note_outage(error, next_name, answers_before)
                 was_down = isinstance(error, EndpointDownError)
-                reasons.append(availability.description if was_down else f"{availability.name} did not answer: {error_kind(error)}")
+                reasons.append(availability.description if was_down else f"{availability.name} did not answer: {_reason(error)}")
                 continue
             return replace(reply, by=model.name, note="; ".join(reasons))
         try:

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, hypot, isfinite
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import orjson
 
@@ -37,6 +37,7 @@ from .registry import VENDORS, configured_proxy, connect, key_for
 
 ServerApi: TypeAlias = Literal["classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations", "embeddings"]
 OPENAI_APIS: tuple[ServerApi, ...] = ("moderations", "embeddings")  # whose path is below the base URL of chat models
+REWARD_APIS = tuple(name for name in get_args(ServerApi) if name not in OPENAI_APIS)  # of reward models
 MAX_CATEGORIES = 200  # of a moderation endpoint
 
 
@@ -128,9 +129,11 @@ def connect_scoring(
     address, _, model = url.strip().partition("#")
     base, _ = parse_base_url(address)
     _, slash, last = base.path.rpartition("/")
-    chosen = api or (last if last in get_args(ServerApi) and last not in OPENAI_APIS else None)
+    if api is not None:
+        checks.one_of("api", api, REWARD_APIS)
+    chosen = api or (cast("ServerApi", last) if last in REWARD_APIS else None)
     if not slash or not last or chosen is None:
-        known = ", ".join(f"/{name}" for name in get_args(ServerApi) if name not in {"tei_rerank", *OPENAI_APIS})
+        known = ", ".join(f"/{name}" for name in REWARD_APIS if name != "tei_rerank")
         raise ConfigError(
             f"{redacted_url(address)} does not say which API it is: the path ends with one of {known}, or state it as api=NAME"
         )
@@ -139,7 +142,7 @@ def connect_scoring(
     base_url = f"{head.rstrip('/')[: -len(last) - 1]}{query_mark}{query}"
     name = model.strip() or base.netloc
     chat = Chat(name, base_url, key=key_for(address, environment), proxy=configured_proxy(address, environment))
-    return ScoringModel(chat, chosen, f"/{last}", raw=raw, label=label)  # type: ignore[arg-type]
+    return ScoringModel(chat, chosen, f"/{last}", raw=raw, label=label)
 
 
 def connect_moderation(model_name: str) -> ScoringModel:

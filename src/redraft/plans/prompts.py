@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import Any, TypeAlias
 
 from .. import checks
@@ -62,8 +62,8 @@ class Prompts:
     refine: RefinePrompt | None = None
 
     def __post_init__(self) -> None:
-        _check("draft_prompt", self.draft, "a template with {prompt}, or a function of a trace")
-        _check("refine_prompt", self.refine, "a template with {response}, or a function of a trace and a candidate")
+        _check("draft_prompt", self.draft, "a template with {prompt}, or a function of a trace", 1)
+        _check("refine_prompt", self.refine, "a template with {response}, or a function of a trace and a candidate", 2)
         if self.draft_template and not self.draft_template.shows("prompt"):
             raise ConfigError(f"draft_prompt: put {{prompt}} where the request belongs, got {checks.format_value(self.draft)}")
         if self.draft_template and (wrong := self.draft_template.names.intersection(ANSWER_FIELDS)):
@@ -207,14 +207,22 @@ def _as_text(value: Any) -> str:
         return str(value)
 
 
-def _check(argument: str, prompt: Any, expected: str) -> None:
-    """Raise ConfigError for a prompt that is neither a template nor an ordinary function."""
+def _check(argument: str, prompt: Any, expected: str, parameters: int) -> None:
+    """Raise ConfigError for a prompt that is neither a template nor an ordinary function of as many parameters."""
     if prompt is None or isinstance(prompt, str):
         return
     if not callable(prompt) or isinstance(prompt, type):
         raise checks.invalid_argument(argument, expected, prompt)
     if iscoroutinefunction(prompt):
         raise ConfigError(f"{argument}: an async function cannot make a prompt; use `def` and no `await`")
+    try:
+        shape = signature(prompt)
+    except (TypeError, ValueError):  # a function written in C need not have one
+        return
+    try:
+        shape.bind(*range(parameters))
+    except TypeError as error:
+        raise ConfigError(f"{argument} must be {expected}; the function takes {shape}: {error}") from None
 
 
 def _messages(trace: Trace, content: Any) -> tuple[Message, ...]:

@@ -147,8 +147,14 @@ class SelfRefine:
         if failure:
             return Stop(best, failure.stop_reason or StopReason.FAILED, failure.message)
         if not trace.graded_candidates:
-            return Stop(best, StopReason.FAILED, "nothing could be graded" if trace.candidates else "there is no answer")
+            return Stop(best, StopReason.FAILED, nothing_graded_note(trace) if trace.candidates else "there is no answer")
         return None
+
+
+def nothing_graded_note(trace: Trace) -> str:
+    """Return that nothing could be graded, and the reasons of the graders."""
+    reasons = "; ".join(f"{grader}: {reason}" for grader, reason in trace.unscored_reasons.items() if reason)
+    return f"nothing could be graded{f' ({reasons})' if reasons else ''}"
 
 
 def stop_for_tool_calls(trace: Trace, missing_drafts: Sequence[Generate]) -> Sequence[Step]:

@@ -23,6 +23,7 @@ from ..documents import read_small_text
 from ..errors import ComputeLimitError, ConfigError
 from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
+from .schema_references import check_references
 from .spec import PATTERN_TIMEOUT, is_encodable, no_argument, register_kind
 
 MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
@@ -168,15 +169,11 @@ class JsonSchema:
         return self._errors(value, lambda errors: islice(errors, limit))
 
     def _errors(self, value: Any, choose: Callable[[Iterator[Any]], Iterable[Any]]) -> list[str]:
-        from referencing.exceptions import Unresolvable
-
         _pattern_deadline.set(monotonic() + PATTERN_TIMEOUT)
         try:
             return [f"{e.json_path}: {e.message[:200]}" for e in choose(_validator(self.schema).iter_errors(value))]
         except (RecursionError, OverflowError):
             return ["cannot be measured: it is nested too deep, or a number is too large"]
-        except Unresolvable as unresolvable:
-            return [f"cannot be measured: the schema refers to something outside itself: {str(unresolvable)[:200]}"]
         except (TimeoutError, MemoryError):
             raise
         except Exception as other:  # noqa: BLE001  (the library raises anything for a schema that its metaschema accepts)
@@ -276,6 +273,9 @@ def _validator(schema: str) -> Any:
         value = json.loads(schema)
         cls = validators.validator_for(value, default=validators.Draft202012Validator)
         cls.check_schema(value)
+        check_references(value)
+    except ConfigError:
+        raise
     except SchemaError as error:
         raise ConfigError(f"the schema is not valid: {error.json_path}: {error.message[:200]}") from None
     except Exception as error:  # noqa: BLE001  (the library raises anything for a value that is not a schema)

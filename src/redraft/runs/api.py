@@ -18,13 +18,14 @@ from typing import Any, Self, Unpack
 from .. import checks
 from ..errors import ConfigError
 from ..graders.base import check_columns
+from ..graders.execution import check_sandboxes
 from ..middleware import Budget
 from ..options import ROLE_ARGUMENTS, Options
 from ..perform import Roles
 from ..plans import Plan
 from ..plans.prompts import prompts_of
 from ..refinement import resolve_model
-from ..session import Session
+from ..session import Session, default_graders
 from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings
 from ..storage.journal import Journal
 from ..sync import run_sync
@@ -114,6 +115,11 @@ class BatchRun:
             await self._load(list_errors=list_errors)
 
     @property
+    def has_tests(self) -> bool:
+        """Whether the data have a column of tests; False until the rows are read."""
+        return self._data is not None and bool(self._data[0].shape.columns.tests)
+
+    @property
     def is_stopped(self) -> bool:
         """Whether `stop` was called."""
         return self._stop_now is not None
@@ -160,6 +166,7 @@ class BatchRun:
         if self._data is None:
             try:
                 self._data = await asyncio.to_thread(self._read)
+                self.graders = default_graders(self.graders, self.config.options.answer, has_tests=self.has_tests)
             except UnusableDatasetError as error:
                 if list_errors:
                     await asyncio.to_thread(self._list_errors, error)
@@ -272,6 +279,8 @@ class BatchRun:
                 f"there is no model to write an answer, and no response to repair: {why}. "
                 "Give responses, or name a model (`redraft models` shows where one was looked for)"
             )
+        if self.config.engine != "ray":  # there it is the workers that run code
+            check_sandboxes(roles.graders.values())
         check_columns(roles.graders.values(), dataset.shape.columns, dataset.source.name)
         if prompts := prompts_of(self.config.plan or session.options):
             prompts.check_columns(dataset.shape.metadata_columns(dataset.columns))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..answers import AnswerForm
-from ..core.records import Comparison, Failure, Feedback, Record, StopReason
+from ..core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from ..core.trace import PanelGrader, Trace
 from ..errors import RedraftError
 from ..grade_report import grader_feedback
@@ -138,9 +138,13 @@ def _initial_score(trace: Trace) -> float | None:
     """Return the score of the first answer; of several given ones that of the best, None while one has no score."""
     if len(given := trace.task.given_responses) < 2:
         return next(iter(trace.score_history), None)
-    ranks = [(trace.must_pass_rate(c.id), trace.scores[c.id]) for c in trace.candidates[: len(given)]]
-    known = [(rate, score) for rate, score in ranks if score is not None]
-    return max(known)[1] if known and len(known) == len(ranks) else None
+    ranks = _ranks(trace, trace.candidates[: len(given)])
+    return max(ranks)[1] if len(ranks) == len(given) else None
+
+
+def _ranks(trace: Trace, candidates: Iterable[Candidate]) -> list[tuple[float, float]]:
+    """Return the share of musts that it satisfies and the score of each candidate that has a score."""
+    return [(trace.must_pass_rate(c.id), score) for c in candidates if (score := trace.scores[c.id]) is not None]
 
 
 def grader_columns(panel: Iterable[PanelGrader]) -> dict[str, tuple[str, str]]:
@@ -272,13 +276,13 @@ def _newest_candidate(record: Record) -> int:
 def score_change(trace: Trace) -> tuple[bool, bool, bool]:
     """Return `improved`, `worse` and `unsure` of `RowResult`."""
     best, estimated = trace.best, trace.with_estimates
-    ranks = [(estimated.must_pass_rate(c.id), score) for c in estimated.candidates if (score := estimated.scores[c.id]) is not None]
-    if not ranks or best is None:
-        return False, False, False
     starts = max(1, len(trace.task.given_responses))  # of several given answers the best is the starting point
-    first_rate, first_score = max(ranks[:starts])
+    first, later = _ranks(estimated, estimated.candidates[:starts]), _ranks(estimated, estimated.candidates[starts:])
+    if not (first or later) or best is None:
+        return False, False, False
+    first_rate, first_score = max(first) if first else later.pop(0)
     rate_change = estimated.must_pass_rate(best.id) - first_rate
     is_higher = (rate_change or (estimated.score or 0.0) - first_score) > TOLERANCE
     unsure = is_higher and not rate_change and not has_significant_gain(trace)
-    worse = any((rate, score + TOLERANCE) < (first_rate, first_score) for rate, score in ranks[starts:])
+    worse = any((rate, score + TOLERANCE) < (first_rate, first_score) for rate, score in later)
     return is_higher and not unsure, worse, unsure

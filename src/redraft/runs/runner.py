@@ -26,7 +26,7 @@ from ..core.records import Outcome, StopReason
 from ..core.serialize import record_to_json
 from ..core.steps import Step
 from ..core.trace import Trace
-from ..errors import ConfigError, StoreError
+from ..errors import StoreError
 from ..middleware import BudgetTracker
 from ..models.registry import alternative_models
 from ..options import Options
@@ -43,6 +43,7 @@ from ..refinement import (
 )
 from ..session import LimitCalls, Session, needs_judge
 from ..storage.journal import Journal
+from ..tables.columns import with_one_response
 from ..threads import run_in_thread
 from ..usage import NO_USAGE
 from .config import BatchConfig
@@ -187,7 +188,7 @@ class RowRunner:
         """
         task, name = row.entry.task, self.config.name
         if self.config.mode == "grade" and not task.given_responses:
-            raise ConfigError("there is no response to grade")
+            with_one_response(task)  # raises what is wrong
         redo = bool(row.result and row.result.truncated and "truncated" in self.config.retry)
         earlier = self.journal.trace(name, row.id) if row.is_current and not redo else None
         if earlier and earlier.outcome and earlier.outcome.reason is StopReason.GAIN:

@@ -35,6 +35,7 @@ from .row_values import (
     response_text,
     responses_at,
     split_specs,
+    tests_at,
     text_at,
     tool_choice_at,
     tools_at,
@@ -173,7 +174,7 @@ class RowMapping:
             responses=responses,
             reference=text_at(values, names.reference),
             context=text_at(values, names.context),
-            tests=text_at(values, names.tests, "\n"),
+            tests=tests_at(values, names.tests),
             requirements=self._requirements(values),
             id=id_at(values, names.id),
             metadata=metadata_without(values, self._used_columns()),
@@ -228,6 +229,23 @@ class RowMapping:
         return frozenset(filter(None, (*named, self.input_column)))
 
 
+def with_one_response(task: Task) -> Task:
+    """Return the task with one response to grade, also that of a list of one.
+
+    Raises ConfigError if there are several, or none; then it names a column that would hold it if it were text.
+    """
+    if len(task.responses) > 1:
+        raise ConfigError(f"there are {len(task.responses)} responses, and one is graded")
+    if task.responses:
+        return replace(task, response=task.responses[0], responses=())
+    if task.response is None:
+        names = (*RESPONSE_NAMES, *GIVEN_LIST_NAMES)
+        unusable = ((name, value) for name in names if has_value(value := value_at(task.metadata, name)) and value != [])
+        problem = next((f": {name!r} must be text, got {format_value(value, 80)}" for name, value in unusable), "")
+        raise ConfigError(f"there is no response to grade{problem}")
+    return task
+
+
 def infer_columns(
     sample: Sequence[Mapping[str, Any]],
     columns: TaskColumns = TaskColumns(),
@@ -273,7 +291,9 @@ def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumn
     if not candidates and columns.prompt is None:
         unusable = table.matching((*PROMPT_NAMES, *MESSAGES_NAMES), lambda v: has_value(v) and not isinstance(v, Mapping))
         if unusable:
-            raise ConfigError(f"{unusable[0]!r} holds neither texts nor messages; name another column by {options}")
+            value = next(v for values in table.rows if has_value(v := value_at(values, unusable[0])))
+            problem = f"{unusable[0]!r} holds neither texts nor messages, but {format_value(value, 80)}"
+            raise ConfigError(f"{problem}; name another column by {options}")
     raise ConfigError(_ambiguous_message("prompt", candidates, options, table))
 
 
@@ -338,6 +358,10 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value))
 
 
+def _is_tests(value: Any) -> bool:
+    return isinstance(value, str | list | Mapping) and bool(value)
+
+
 def _is_prompt(value: Any) -> bool:
     return isinstance(value, str) or is_messages(value)
 
@@ -385,6 +409,7 @@ def _is_response_list(value: Any) -> bool:
 VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "id": is_id,
     "system": _is_text,
+    "tests": _is_tests,
     "tools": _is_tools,
     "tool_choice": _is_choice,
 }

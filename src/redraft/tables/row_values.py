@@ -93,6 +93,14 @@ def text_at(values: Mapping[str, Any], name: str | None, separator: str = "\n\n"
     return value
 
 
+def tests_at(values: Mapping[str, Any], name: str | None) -> str | Sequence[Any] | Mapping[str, Any] | None:
+    """Return tests: a text, or a list or an object, which the task keeps as JSON; None where there are none."""
+    value: Any = value_or_none(values, name)
+    if value is not None and not isinstance(value, str | list | Mapping):
+        raise ValueError(f"{name!r} must be a text, a list or an object, got {format_value(value, 80)}")
+    return value
+
+
 def is_id(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from itertools import chain, islice
@@ -64,8 +64,8 @@ async def validate(
         attacks: Texts that are added to worse responses to measure how often they change the verdict, or a file of them.
         restart: Whether to set saved verdicts aside and judge everything again.
         on_case: Called with each case that was judged.
-        **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`, `prices` and `cards_dir` (the
-            folder of cards), as in `refine`.
+        **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`, `prices`, `sandbox`, `packages`,
+            `trust_in_process` and `cards_dir` (the folder of cards), as in `refine`.
 
     Returns:
         The measures with their intervals, and whether the grader is better than chance.
@@ -218,4 +218,7 @@ class ValidationSettings(TypedDict, total=False):
     max_in_flight: int
     cache: MutableMapping[str, Reply] | None
     prices: Mapping[str, tuple[float, float]] | None
+    sandbox: str
+    packages: Collection[str]
+    trust_in_process: bool
     cards_dir: str | Path | None

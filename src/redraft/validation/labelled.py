@@ -59,8 +59,8 @@ def read_cases(
 ) -> LabelledCases:
     """Read the first `limit` labelled rows: of a file, in any format of `tables.iter_rows`, or of what `tables.open_source` takes.
 
-    `columns` maps roles to columns: prompt, messages, context, reference, id, group; response, or response_a and response_b, or
-    chosen and rejected, or responses; label, ratings (one for each rater), ranking (the rank of each response, from 1, equal for
+    `columns` maps roles to columns: prompt, messages, context, reference, tests, id, group; response, or response_a and response_b,
+    or chosen and rejected, or responses; label, ratings (one for each rater), ranking (the rank of each response, from 1, equal for
     ties) or order (the numbers of the responses, best first). "scores.overall" reaches into objects, "r1,r2,r3" joins columns
     to a list (ratings, responses). "label:VALUE" gives the meaning of a value of the label: first, second, tie; pass, fail; a
     number. "where:COLUMN" keeps the rows with that value. Other roles are recognised by the usual names of columns.
@@ -84,7 +84,9 @@ def read_cases(
         return _read_benchmark(benchmark, source, table, skipped, ignored)
     schema = infer_schema(table, kind)
     find = table.find
-    reader = _CaseReader(schema, _prompt_reader(table), _id_reader(table), find("context"), find("reference"), find("group"))
+    reader = _CaseReader(
+        schema, _prompt_reader(table), _id_reader(table), find("context"), find("reference"), find("tests"), find("group")
+    )
     cases = list(_read_all_cases(reader.read_case, chosen, skipped))
     if not cases:
         raise ConfigError(f"{source.name!r}: none of its rows can be understood{_first_errors(skipped)}")
@@ -227,13 +229,15 @@ class _CaseReader:
     read_id: Callable[[Row], str]
     context: str | None
     reference: str | None
+    tests: str | None
     group: str | None
 
     def read_case(self, row: Row) -> LabelledCase:
         """Return the case in a row. Raises AmbiguousLabel, or ValueError for invalid messages."""
         id, responses = self.read_id(row), self.schema.read_responses(row)
         context, reference = text_cell(row, self.context) or None, text_cell(row, self.reference) or None
-        task = Task(self.read_prompt(row), id=id, context=context, reference=reference)
+        tests = value if isinstance(value := cell(row, self.tests), str | list | Mapping) else None
+        task = Task(self.read_prompt(row), id=id, context=context, reference=reference, tests=tests)
         label = self.schema.read_label(row, len(responses))
         group = cell(row, self.group)
         name = "" if group is None else to_text(group)

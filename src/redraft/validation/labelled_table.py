@@ -21,7 +21,7 @@ from ..tables.readers import BadRow, OnError, Row, iter_rows
 from ..tables.row_values import MISSING, value_at
 from .cases import AmbiguousLabel
 
-INPUT_ROLES = ("prompt", "messages", "context", "reference", "response", "responses", "response_a", "response_b")
+INPUT_ROLES = ("prompt", "messages", "context", "reference", "tests", "response", "responses", "response_a", "response_b")
 LABEL_ROLES = ("chosen", "rejected", "label", "ratings", "ranking", "order", "group", "id")
 OUTPUT_ROLES = ("case", "repeat", "output", "output_ba", "score_1", "score_2", "shown")  # of recorded outputs
 LIST_ROLES = ("ratings", "responses")  # the user may name several columns, separated by commas

@@ -42,6 +42,7 @@ from is written.
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False), metavar="FILE", help="Write the rubric (TOML) to FILE instead of stdout."
 )
+@options.overwrite
 @click.option("--name", metavar="NAME", help="Name of the rubric. Default: the name of the file.")
 @options.label_columns
 @click.option("--kind", type=click.Choice(["score", "pass", "pair"]), help="Kind of the labels, if the data do not show it.")

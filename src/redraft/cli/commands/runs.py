@@ -22,7 +22,7 @@ from ...text import pluralize
 from .. import options
 from ..command_classes import DefaultGroup
 from ..errors import OK
-from ..output import check_overwrite, check_writable, format_time, notice, parse_time, single_line, warning
+from ..output import check_output, format_time, notice, parse_time, single_line, warning
 
 EPILOG = """\b
 Examples:
@@ -177,14 +177,13 @@ def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: 
 @runs.command()
 @click.argument("run")
 @click.option("--output", "-o", type=click.Path(), required=True, metavar="FILE", help="Write to FILE (- for stdout).")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@options.overwrite
 @options.journal
 @options.debug
 def export(run: str, output: str, overwrite: bool, journal: str | None) -> None:
     """Write the traces of a RUN as JSON Lines, one row per line, in input order. For training data, use `redraft export`."""
     if output != "-":
-        check_writable(output)
-        check_overwrite(output, overwrite=overwrite)
+        check_output(output, overwrite=overwrite)
     stored, count = find_run(run, journal), 0
     stored.check_output(output)
     with Journal(stored.path, read_only=True) as opened, _open_output(output) as file:
@@ -252,12 +251,11 @@ def prune(run: str | None, older_than: float | None, journal: str | None, yes: b
 @runs.command(epilog=SALVAGE_EPILOG)
 @click.argument("damaged", type=click.Path(exists=True, dir_okay=False), metavar="JOURNAL")
 @click.option("--output", "-o", type=click.Path(dir_okay=False), required=True, metavar="FILE", help="Write to FILE.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@options.overwrite
 @options.debug
 def salvage(damaged: str, output: str, overwrite: bool) -> None:
     """Write what can still be read of a damaged JOURNAL as JSON Lines. The journal is not changed."""
-    check_writable(output)
-    check_overwrite(output, overwrite=overwrite)
+    check_output(output, overwrite=overwrite)
     counts = recover(damaged, output, overwrite=True)
     notice(f"{output}: {', '.join(pluralize(count, table.removesuffix('s')) for table, count in counts.items())}")
 

@@ -16,11 +16,11 @@ Examples:
 
 \b
 A redraft.toml (or [tool.redraft] in pyproject.toml) that came with a folder, and a trace
-from someone else, may not choose an address, a model file, code, or a file outside
-their folder until you consent to it once: this command shows these settings and asks. It
-asks again if one of them changes. No consent is needed for named providers such as
-openai:gpt-4o-mini, nor for settings on the command line, in the environment, in the file
-of --config, or in your own configuration.
+from someone else, may not choose an address, a model file, code, a file outside their
+folder, or a looser sandbox for the code of answers, until you consent to it once: this
+command shows these settings and asks. It asks again if one of them changes. No consent is
+needed for named providers such as openai:gpt-4o-mini, nor for settings on the command
+line, in the environment, in the file of --config, or in your own configuration.
 
 \b
 Consent is saved in your own data folder (REDRAFT_HOME). On machines without a terminal,

@@ -15,12 +15,14 @@ from typing import Any, Self, cast
 import click
 from click.core import ParameterSource
 
+from ...answers import as_answer_form
 from ...errors import RedraftError
 from ...graders import Judge, must
 from ...models import connect
 from ...models.registry import alternative_models
 from ...result import error_data
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
+from ...session import default_graders
 from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
 from .. import output
 from ..errors import FAILED, HINTS, INTERRUPTED, OK, handle_sigterm
@@ -32,6 +34,7 @@ from ..request import (
     build_settings,
     canonical_requirements,
     find_model,
+    hint_at_tests,
     load_graders,
     parse_model,
     values_of,
@@ -169,7 +172,7 @@ async def _set_models(run: BatchRun, arguments: BatchArguments) -> None:
         )
     run.model, run.judge = model or False, parse_model(arguments.judge) or None
     announce_sources(model, run.judge)
-    run.graders = _make_graders(arguments, judges=bool(run.judge or writes))
+    run.graders = _make_graders(arguments, judges=bool(run.judge or writes), has_tests=run.has_tests)
     models = [*alternative_models(run.model or None), *([run.judge] if run.judge else [])]
     names = {connect(each).name for each in models}  # graders may have models of their own
     for name in run.config.options.prices or {}:
@@ -177,10 +180,14 @@ async def _set_models(run: BatchRun, arguments: BatchArguments) -> None:
             output.notice(f"--price {name}: no model in this run has that name; there is {', '.join(sorted(names))}")
 
 
-def _make_graders(arguments: BatchArguments, *, judges: bool) -> list[Any] | None:
-    """Return the requirements as musts, and the named graders; the default judge if none is named and `judges`."""
+def _make_graders(arguments: BatchArguments, *, judges: bool, has_tests: bool = False) -> list[Any] | None:
+    """Return the requirements as musts, and the named graders; if none is named the tests, or the default judge if `judges`."""
     musts = [must(spec) for spec in canonical_requirements(arguments.require)]
     named = load_graders(arguments.grader, arguments.rubric, arguments.template)
+    answer = answer_of(arguments)
+    if has_tests:
+        named = default_graders(named, as_answer_form(answer), has_tests=True)
+        hint_at_tests(named, answer)
     if named is None and not musts:
         return None
     return [*musts, *(named if named is not None else [Judge()] if judges else [])]

@@ -23,7 +23,7 @@ from ...result import Result, error_data, format_score
 from ...sync import run_sync
 from ...text import strip_control_sequences
 from ..errors import INTERRUPTED, exit_code
-from ..output import check_writable, read_text, single_line, warning
+from ..output import check_output, read_text, single_line, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
 from ..request import SharedArguments, build_request, find_model, make_task
 from ..terminal import console, text_line
@@ -43,7 +43,9 @@ class BestArguments(SharedArguments):
     system: str | None = None
     context: str | None = None
     reference: str | None = None
+    tests: str | None = None
     output: str | None = None
+    overwrite: bool = False
 
 
 def run_command(ctx: click.Context, values: dict[str, Any]) -> int:
@@ -85,7 +87,7 @@ def _check(arguments: BestArguments, *, n_given: bool) -> None:
     if not arguments.response and not arguments.prompt:
         raise click.UsageError('a prompt is missing, for example: redraft best "Name a bakery on a boat" -n 4 --grader ranker')
     if arguments.output:
-        check_writable(arguments.output)
+        check_output(arguments.output, overwrite=arguments.overwrite)
 
 
 async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
@@ -94,7 +96,7 @@ async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
     if (a.prompt, *names).count("-") > 1:
         raise click.UsageError("only one of PROMPT and --response can be read from stdin")
     prompt = a.prompt or UNKNOWN_PROMPT
-    task = make_task(prompt, a.require, system=a.system, context=a.context, reference=a.reference)
+    task = make_task(prompt, a.require, system=a.system, context=a.context, reference=a.reference, tests=a.tests)
     texts = [read_text(name, "--response") for name in names]
     trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(texts)))
     repairs = not names and a.settings.get("editor") is not False

@@ -19,11 +19,12 @@ from ...grading import GradeReport, GraderFeedback, GradeSettings, grade, grade_
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
 from ...sync import run_sync
-from ...tables import Row, RowMapping, infer_columns, iter_rows
+from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows
+from ...tables.columns import with_one_response
 from ...tables.readers import is_table
 from ...usage import NO_USAGE
 from ..errors import BROKEN, FAILED, OK
-from ..output import read_text
+from ..output import read_text, warning
 from ..progress import format_usage
 from ..request import (
     SharedArguments,
@@ -33,6 +34,7 @@ from ..request import (
     build_settings,
     canonical_requirements,
     find_judge,
+    hint_at_tests,
     load_graders,
     make_task,
 )
@@ -49,12 +51,13 @@ class GradeArguments(SharedArguments):
     response: tuple[str, ...]
     context: str | None = None
     reference: str | None = None
+    tests: str | None = None
 
 
 def run_command(values: Mapping[str, Any]) -> int:
     """Grade the answers, show the feedback, and return the exit code."""
     arguments = GradeArguments.from_values(values)
-    tasks, names = _make_tasks(arguments)
+    tasks, names, bad = _make_tasks(arguments)
     err = console(stderr=True)
     with err.status("grading ...") if err.is_terminal else nullcontext():
         reports = run_sync(_grade(tasks, arguments))
@@ -64,43 +67,74 @@ def run_command(values: Mapping[str, Any]) -> int:
         _show(reports[0])
     else:
         _show_table(reports, names)
-    return max(map(_exit_code, reports), key=(OK, BROKEN, FAILED).index)
+    for row in bad:
+        warning(f"{row.location}: {row.message}")
+    return FAILED if bad else max(map(_exit_code, reports), key=(OK, BROKEN, FAILED).index)
 
 
-def _make_tasks(a: GradeArguments) -> tuple[list[Task], Sequence[str]]:
-    """Return a task for each answer, and their names: files, or rows of the file that PROMPT names. Raises UsageError."""
+def _make_tasks(a: GradeArguments) -> tuple[list[Task], Sequence[str], list[BadRow]]:
+    """Return a task for each answer, their names, and rows that cannot be graded. Raises UsageError.
+
+    The answers are files, or rows of the file that PROMPT names.
+    """
     if not a.response:
         return _tasks_of_rows(a)
     if (a.prompt, *a.response).count("-") > 1:
         raise click.UsageError("only one of PROMPT and --response can be read from stdin")
     first, *others = a.response
-    task = make_task(a.prompt, a.require, response=first, context=a.context, reference=a.reference)
-    return [task, *(replace(task, response=read_text(name, "--response")) for name in others)], a.response
+    task = make_task(a.prompt, a.require, response=first, context=a.context, reference=a.reference, tests=a.tests)
+    return [task, *(replace(task, response=read_text(name, "--response")) for name in others)], a.response, []
 
 
-def _tasks_of_rows(a: GradeArguments) -> tuple[list[Task], list[str]]:
-    """Return the tasks in the file that PROMPT names, and their IDs or numbers. Raises UsageError."""
+def _tasks_of_rows(a: GradeArguments) -> tuple[list[Task], list[str], list[BadRow]]:
+    """Return the tasks in the file that PROMPT names, their IDs or numbers, and the other rows. Raises UsageError."""
     if not is_table(a.prompt):
         raise click.UsageError("give --response FILE, or the name of a file with rows, such as rows.jsonl, instead of PROMPT")
-    if a.context or a.reference:
-        raise click.UsageError("--context and --reference go with --response; rows have columns of these names")
-    rows = list(islice(iter_rows(a.prompt), MAX_ROWS + 1))
+    if a.context or a.reference or a.tests:
+        raise click.UsageError("--context, --reference and --tests go with --response; rows have columns of these names")
+    entries: list[Row | BadRow] = []
+    rows: list[Row] = []
+    for row in islice(iter_rows(a.prompt, entries.append), MAX_ROWS + 1):
+        entries.append(row)
+        rows.append(row)
     if len(rows) > MAX_ROWS:
         raise click.UsageError(f"{a.prompt} has more than {MAX_ROWS} rows: redraft batch {a.prompt} --mode grade -o OUT")
+    tasks, bad = _split(entries, rows, canonical_requirements(a.require))
+    if bad and not tasks:
+        raise ConfigError(f"{bad[0].location}: {bad[0].message}")
+    return list(tasks.values()), [task.id or f"row {n}" for n, task in tasks.items()], bad
+
+
+def _split(entries: Sequence[Row | BadRow], rows: Sequence[Row], require: Sequence[str]) -> tuple[dict[int, Task], list[BadRow]]:
+    """Return the tasks by the numbers of their rows, and the rows that cannot be graded."""
+    if not rows and entries:
+        return {}, [entry for entry in entries if isinstance(entry, BadRow)]
     mapping = infer_columns([row.values for row in rows], check_requirement=check_foreign_spec)
-    tasks = [_task_of_row(row, mapping, canonical_requirements(a.require)) for row in rows]
-    return tasks, [task.id or f"row {n}" for n, task in enumerate(tasks, 1)]
+    tasks: dict[int, Task] = {}
+    bad: list[BadRow] = []
+    for n, entry in enumerate(entries, 1):
+        try:
+            if isinstance(entry, BadRow):
+                bad.append(entry)
+            else:
+                tasks[n] = _task_of_row(entry, mapping, require)
+        except ConfigError as error:
+            bad.append(BadRow(entry.location, str(error)))
+    return tasks, bad
 
 
 def _task_of_row(row: Row, mapping: RowMapping, require: Sequence[str]) -> Task:
-    """Return the task of a row, with these requirements besides its own. Raises ConfigError for a row without an answer."""
+    """Return the task of a row, with these requirements besides its own. Raises ConfigError for a row without one answer."""
     try:
         task = mapping.task(row.values)
     except ValueError as error:
-        raise ConfigError(f"{row.location}: {error}") from error
-    if task.response is None:
-        hint = "the row needs a column 'response', or messages that end with an answer"
-        raise ConfigError(f"{row.location}: there is nothing to grade: {hint}")
+        raise ConfigError(str(error)) from error
+    try:
+        task = with_one_response(task)
+    except ConfigError as error:
+        several = "give each a row of its own; `redraft batch FILE --mode grade -o OUT` grades all"
+        none = "the row needs a column 'response', or messages that end with an answer"
+        raise ConfigError(f"{error}; {several if task.responses else none}") from error
     return replace(task, requirements=tuple(dict.fromkeys([*task.requirements, *require])))
 
 
@@ -110,6 +144,8 @@ async def _grade(tasks: Sequence[Task], arguments: GradeArguments) -> list[Grade
     graders, answer = load_graders(a.grader, a.rubric, a.template), answer_of(a)
     settings: GradeSettings = build_settings(a)
     settings["budget"] = budget_of(a)
+    if any(task.tests for task in tasks):
+        hint_at_tests(graders, answer)
     if graders is None and a.judge is None and (answer is not None or all(task.requirements for task in tasks)):
         announce_sources()
     elif graders is None and "none" in (a.model, a.judge):

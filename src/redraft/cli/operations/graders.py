@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...cards import CardStore
+from ...errors import ConfigError, SandboxUnavailableError
 from ...graders import GraderEntry, Rubric, entries
 from ...graders.aliases import find_alias
 from ...graders.registry import resolve_spec
@@ -104,7 +105,11 @@ def show_one(name: str, cards_dir: str | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(
             json.dumps(
-                {**_as_data(entry, {entry.name: latest} if latest else {}), "rubric": rubric.to_data() if rubric else None},
+                {
+                    **_as_data(entry, {entry.name: latest} if latest else {}),
+                    "rubric": rubric.to_data() if rubric else None,
+                    **({"sandbox": where} if (where := _sandbox_here(entry)) else {}),
+                },
                 indent=2,
             )
         )
@@ -138,15 +143,32 @@ def _facts(entry: GraderEntry, latest: str | None, spec: str, rubric: Rubric | N
     yield "mode", entry.mode
     yield "reads", ", ".join(fields) or "the answer alone"
     yield "cost", f"calls {entry.calls}" if entry.calls else "free"
+    if where := _sandbox_here(entry):
+        yield "sandbox", where
     yield "from", entry.origin
     yield "example", _example_command(entry, entry.example if spec == entry.name else spec)
     yield "validation", latest or f"none yet: redraft validate DATA --grader {spec}"
 
 
+def _sandbox_here(entry: GraderEntry) -> str:
+    """Return where a grader runs code or tools on this machine, or why it cannot; "" if it runs none."""
+    if entry.mode != "code" or entry.origin != "redraft" or entry.calls_server:
+        return ""
+    from ...sandbox import Sandbox  # few graders run code
+
+    try:
+        return Sandbox().tier if hasattr(entry.make(""), "sandbox") else ""
+    except SandboxUnavailableError as error:
+        return str(error)
+    except ConfigError:  # it needs an argument
+        return ""
+
+
 def _example_command(entry: GraderEntry, spec: str) -> str:
     if entry.mode in {"pairwise", "listwise"}:
         return f'redraft best --response a.md --response b.md --grader "{spec}"'
-    return f'redraft grade --response answer.md {"--require" if entry.mode == "requirement" else "--grader"} "{spec}"'
+    tests = " --tests tests.json" if "tests" in entry.task_fields and entry.mode == "code" else ""
+    return f'redraft grade --response answer.md{tests} {"--require" if entry.mode == "requirement" else "--grader"} "{spec}"'
 
 
 def _rubric(entry: GraderEntry, argument: str) -> Rubric | None:

@@ -28,7 +28,7 @@ from ...validation.card_page import format_headline
 from ...validation.rubric_induction import InducedRubric, RubricInduction, to_toml
 from ...validation.rubric_proposal import proposal_to_toml
 from ..errors import FAILED, OK, UNPROVEN
-from ..output import check_writable, print_answer, read_text, warning
+from ..output import check_output, print_answer, read_text, warning
 from ..request import announce_sources, find_model, parse_model
 from .validate import JudgingArguments
 
@@ -52,6 +52,7 @@ class RubricArguments(JudgingArguments):
 
     start: str | None
     output: str | None
+    overwrite: bool
     name: str | None
     rounds: int
 
@@ -59,16 +60,20 @@ class RubricArguments(JudgingArguments):
 def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
     """Write a rubric from labelled data or from a description, and return the exit code. Raises UsageError."""
     others = dict(values)
-    source, data = others.pop("source"), others.pop("data")
-    if (source is None) == (data is None):
+    source: str | None = others.pop("source")
+    data: str | None = others.pop("data")
+    if source is not None and data is not None:
+        raise click.UsageError(f"both {format_value(source, 60)} and --from were given: leave out one")
+    if source is None and data is None:
         raise click.UsageError(SOURCE_MESSAGE)
-    if data is None and source != "-" and os.path.isfile(source):  # noqa: PTH113  (Path.is_file raises an error for a long text)
+    if source and source != "-" and os.path.isfile(source):  # noqa: PTH113  (Path.is_file raises an error for a long text)
         data = source
     arguments = RubricArguments(**others, data=data or "")
     if arguments.output:
-        check_writable(arguments.output)
+        check_output(arguments.output, overwrite=arguments.overwrite)
     if data is not None:
         return _induce_command(arguments)
+    assert source is not None
     _check_description(ctx, source)
     return _propose_command(read_text(source, "DESCRIPTION") if source == "-" else source, arguments)
 

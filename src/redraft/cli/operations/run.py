@@ -27,7 +27,7 @@ from ...text import pluralize, strip_control_sequences
 from ..command_classes import ConfiguredCommand
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
 from ..errors import INTERRUPTED, exit_code, handle_sigterm
-from ..output import check_writable, print_answer, warning
+from ..output import check_output, print_answer, warning
 from ..progress import (
     JsonReporter,
     PlainReporter,
@@ -59,8 +59,10 @@ class RunArguments(SharedArguments):
     system: str | None = None
     context: str | None = None
     reference: str | None = None
+    tests: str | None = None
     tools: str | None = None
     output: str | None = None
+    overwrite: bool = False
     trace: str | None = None
     resume: str | None = None
 
@@ -97,13 +99,13 @@ def _check(arguments: RunArguments) -> None:
     if arguments.resume:
         a = arguments
         task = {"--response": a.response, "--system": a.system, "--context": a.context}
-        task |= {"--reference": a.reference, "--tools": a.tools, "--trace": a.trace}
+        task |= {"--reference": a.reference, "--tests": a.tests, "--tools": a.tools, "--trace": a.trace}
         if extra := [name for name, value in {"PROMPT": a.prompt, **task}.items() if value]:
             raise click.UsageError(f"--resume takes the task from its trace: leave out {', '.join(extra)}")
     elif not arguments.prompt and not arguments.response:
         raise click.UsageError('a prompt is missing, for example: redraft run "Explain quantum computing" --require words:80-200')
-    if arguments.output:
-        check_writable(arguments.output)
+    if arguments.output:  # a trace that is resumed replaces its own earlier answer
+        check_output(arguments.output, overwrite=arguments.overwrite or bool(arguments.resume))
 
 
 def _refine(ctx: click.Context, values: dict[str, Any], arguments: RunArguments, display: RefinementDisplay) -> Result:
@@ -122,7 +124,7 @@ def _refine(ctx: click.Context, values: dict[str, Any], arguments: RunArguments,
             trace = with_requirements(trace, arguments.require)
         else:
             a = arguments
-            files = {"response": a.response, "context": a.context, "reference": a.reference, "tools": a.tools}
+            files = {"response": a.response, "context": a.context, "reference": a.reference, "tests": a.tests, "tools": a.tools}
             task = make_task(a.prompt, a.require, system=a.system, **files)
             trace = Trace(task, settings=settings_for_trace(values, params))
             if arguments.trace:

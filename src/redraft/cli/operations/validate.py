@@ -34,7 +34,16 @@ from ...validation.run import JudgedCase, ValidationResult, validate_recorded
 from ..errors import FAILED, INTERRUPTED, OK, UNPROVEN
 from ..grader_code import load_grader
 from ..output import warning
-from ..request import announce_sources, find_judge, judge_of, load_rubric, make_budget, parse_prices
+from ..request import (
+    UNSAFE,
+    announce_sources,
+    find_judge,
+    judge_of,
+    load_rubric,
+    make_budget,
+    parse_prices,
+    warn_of_unsafe_code,
+)
 from ..terminal import console, text_line
 
 RESUME = "run the same command without --restart to resume"
@@ -108,6 +117,9 @@ class ValidateArguments(JudgingArguments):
     recorded: str | None
     outputs: str | None
     attacks: str | None
+    sandbox: str
+    packages: tuple[str, ...]
+    trust_in_process: bool
     cards_dir: str | None
     restart: bool
 
@@ -196,7 +208,9 @@ async def _measure_live(labelled: LabelledCases, arguments: ValidateArguments) -
     announce_sources(model)
     attacks = read_attacks(a.attacks) if a.attacks else []
     settings = a.session_settings()
-    settings["cards_dir"] = a.cards_dir
+    settings |= {"sandbox": a.sandbox, "packages": a.packages, "trust_in_process": a.trust_in_process, "cards_dir": a.cards_dir}
+    if a.sandbox == UNSAFE:
+        warn_of_unsafe_code()
     with _show_progress(len(labelled.cases) * a.repeats + len(attacks)) as report:
         return await validate(
             labelled,

@@ -112,9 +112,23 @@ SEPARATOR = "|"  # between the texts of one value
 def parse_options(cls: type[T], argument: str) -> T:
     """Return an instance with the options in `argument` ("" for none). Raises ConfigError naming what is allowed."""
     hints = get_type_hints(cls)
-    allowed = {f.name: hints[f.name] for f in fields(cls) if f.name != "name"}  # type: ignore[arg-type]
+    options = {f.name: hints[f.name] for f in fields(cls) if f.name != "name"}  # type: ignore[arg-type]
+    allowed = {name: hint for name, hint in options.items() if _is_text_option(hint)}
     pairs = argument.split(",") if argument.strip() else []
+    for key in (pair.partition("=")[0].strip() for pair in pairs):
+        if key in options and key not in allowed:
+            raise ConfigError(f"{key} cannot be given in a name: use {cls.__name__}({key}=...) in Python")
     return cls(**dict(_parse_option(pair, allowed) for pair in pairs))
+
+
+def _is_text_option(hint: Any) -> bool:
+    """Whether a value of this type can be written in a name: a choice, a text, a number, a flag, or several texts."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _is_text_option(next(part for part in parts if part is not type(None)))
+    if origin is tuple:
+        return parts[:1] == (str,)
+    return origin is Literal or hint in (bool, int, float, str)
 
 
 def _parse_option(pair: str, allowed: dict[str, Any]) -> tuple[str, Any]:

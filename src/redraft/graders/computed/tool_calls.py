@@ -16,6 +16,7 @@ from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
+from ...text import pluralize
 from .base import preview, score_feedback, with_limit
 from .json_fields import canonical_json
 
@@ -71,7 +72,8 @@ class ToolCalls:
             return unreadable_calls(error)
         score = _match_share(made, expected, self.mode)
         hint = unexpected_calls_hint(made, expected) or "Calls are missing or out of order."
-        return score_feedback(score, f"{len(made)} tool calls made, {len(expected)} expected, {score:.0%} in agreement", hint)
+        calls = pluralize(len(made), "tool call")
+        return score_feedback(score, f"{calls} made, {len(expected)} expected, {score:.0%} in agreement", hint)
 
     def _made_calls(self, candidate: Candidate, *, none_expected: bool) -> list[CallKey]:
         if candidate.tool_calls:

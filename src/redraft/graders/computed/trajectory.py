@@ -17,6 +17,7 @@ from ...core.records import Candidate, Feedback
 from ...core.task import Message, Task
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
+from ...text import pluralize
 from .base import score_feedback, with_limit
 from .tool_calls import (
     CallKey,
@@ -65,7 +66,8 @@ class _TrajectoryCalls:
             return unreadable_calls(error)
         score = 1.0 if not made and not expected else self.share(made, expected)
         hint = unexpected_calls_hint(made, expected) or "Calls are missing or out of order."
-        return score_feedback(score, f"{len(made)} tool calls made, {len(expected)} expected: {self.measure(score)}", hint)
+        calls = pluralize(len(made), "tool call")
+        return score_feedback(score, f"{calls} made, {len(expected)} expected: {self.measure(score)}", hint)
 
     def _made_calls(self, task: Task, candidate: Candidate) -> list[CallKey]:
         """Return the calls of the messages and of the answer. Raises ValueError if only a text may hold calls, unreadable ones."""

@@ -60,6 +60,10 @@ class OwnReply:
         """Return the score, as a number on the scale."""
         return score_at(self._values, self._paths["score"], scale)
 
+    def key(self, part: str) -> str:
+        """Return the user's key of a part, a dotted path."""
+        return self._paths.get(part, part)
+
     def value(self, part: str) -> Any:
         """Return the value of a part as it is; None if the form or the reply has none."""
         return self._values.get(self._paths.get(part, ""))

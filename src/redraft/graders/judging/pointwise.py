@@ -165,6 +165,8 @@ class Judge:
         for name, value in {"rubric": rubric, "template": rubric.template, "scale": rubric.scale, "read": rubric.read}.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "reads_tool_calls", self.reads_tool_calls or rubric.reads_tool_calls)
+        if self.criteria_mode == "separate" and rubric.template is not None and rubric.criteria == overall_criterion():
+            raise ConfigError("criteria_mode='separate' needs a rubric with criteria: the template alone has one overall score")
         scale = rubric.score_scale
         if self.scoring == "expectation" and not (scale.is_whole and len(scale.numbers) <= MAX_NUMBERS):
             raise checks.invalid_argument(

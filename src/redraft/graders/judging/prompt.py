@@ -195,9 +195,19 @@ def total_chars(task: Task, *answers: str) -> int:
 
 
 def task_texts(task: Task, fields: Iterable[str]) -> dict[str, str]:
-    """Return the conversation and the given fields of the task that are not empty, by name."""
-    extra = {name: _describe_tools(task) if name == "tools" else getattr(task, name) for name in fields}
+    """Return the conversation and the given fields of the task that are not empty, by name; of the tests those that may be seen."""
+    extra = {name: _field_text(task, name) for name in fields}
     return {**build_transcript(task).texts, **{name: text for name, text in extra.items() if text}}
+
+
+def _field_text(task: Task, name: str) -> str | None:
+    match name:
+        case "tools":
+            return _describe_tools(task)
+        case "tests":
+            return task.visible_tests
+    text: str | None = getattr(task, name)
+    return text
 
 
 def _describe_tools(task: Task) -> str:

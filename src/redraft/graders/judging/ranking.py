@@ -258,20 +258,22 @@ def parse_ranking(reply: Reply, candidates: Sequence[Candidate]) -> Comparison:
 def parse_own_ranking(reply: Reply, form: Paths, candidates: Sequence[Candidate]) -> Comparison:
     """Return the comparison in a reply in a template's own form. Raises UnreadableOutput as `parse_ranking` does."""
     own = OwnReply(reply, form)
-    ties = own.value("ties")
-    verdict = _rank_candidates(own.value("ranking"), [] if ties is None else ties, candidates)
+    ties, keys = own.value("ties"), (own.key("ranking"), own.key("ties"))
+    verdict = _rank_candidates(own.value("ranking"), [] if ties is None else ties, candidates, keys)
     return replace(verdict, reason=own.reason, actions=own.actions, done=own.done)
 
 
-def _rank_candidates(ranking: Any, ties: Any, candidates: Sequence[Candidate]) -> Comparison:
-    """Return the comparison from numbers of candidates, counted from 1. Raises UnreadableOutput."""
+def _rank_candidates(
+    ranking: Any, ties: Any, candidates: Sequence[Candidate], keys: tuple[str, str] = ("ranking", "ties")
+) -> Comparison:
+    """Return the comparison from numbers of candidates, counted from 1. Raises UnreadableOutput, which names the keys."""
     expected = list(range(1, len(candidates) + 1))
     if not isinstance(ranking, list) or not all(type(n) is int for n in ranking) or sorted(ranking) != expected:
-        raise UnreadableOutput(f"'ranking' must hold each of {expected} once")
+        raise UnreadableOutput(f"{keys[0]!r} must hold each of {expected} once")
     ids = {n: c.id for n, c in enumerate(candidates, 1)}
     return Comparison(
         tuple(ids[n] for n in ranking),
-        ties=tuple(tuple(ids[n] for n in group) for group in _parse_ties(ties, ranking)),
+        ties=tuple(tuple(ids[n] for n in group) for group in _parse_ties(ties, ranking, keys)),
         presentation_order=tuple(c.id for c in candidates),
     )
 
@@ -283,17 +285,17 @@ def parse_changes(data: Mapping[str, Any]) -> tuple[str, ...]:
     return texts_at(data, "change")
 
 
-def _parse_ties(groups: Any, ranking: Sequence[int]) -> list[list[int]]:
+def _parse_ties(groups: Any, ranking: Sequence[int], keys: tuple[str, str]) -> list[list[int]]:
     """Return the groups that tie, without groups of one. Raises UnreadableOutput."""
     if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
-        raise UnreadableOutput("'ties' must be a list of groups of numbers")
+        raise UnreadableOutput(f"{keys[1]!r} must be a list of groups of numbers")
     tied = [n for group in groups for n in group]
     if len(tied) > len(ranking) or any(type(n) is not int or n not in ranking for n in tied) or len(set(tied)) < len(tied):
-        raise UnreadableOutput("'ties' must hold numbers of answers, none of them twice")
+        raise UnreadableOutput(f"{keys[1]!r} must hold numbers of answers, none of them twice")
     for group in groups:
         places = [ranking.index(n) for n in group]
         if places and max(places) - min(places) >= len(group):
-            raise UnreadableOutput(f"the answers that tie, {group}, must be adjacent in 'ranking'")
+            raise UnreadableOutput(f"the answers that tie, {group}, must be adjacent in {keys[0]!r}")
     return [group for group in groups if len(group) > 1]
 
 

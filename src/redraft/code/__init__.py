@@ -1,0 +1,25 @@
+"""Runs the tests of a program in a sandbox, and reports which passed. The program cannot forge the verdict.
+
+`parse_tests` reads tests of many forms, `run_tests` runs a program against them.
+"""
+
+from __future__ import annotations
+
+from .editor import CodeRepair, PythonEditor
+from .report import TestReport, TestResult
+from .runner import arun_tests, run_tests
+from .tests import CallTest, CodeTest, StdioTest, Tests, parse_tests
+
+__all__ = [
+    "CallTest",
+    "CodeRepair",
+    "CodeTest",
+    "PythonEditor",
+    "StdioTest",
+    "TestReport",
+    "TestResult",
+    "Tests",
+    "arun_tests",
+    "parse_tests",
+    "run_tests",
+]

@@ -1,0 +1,132 @@
+"""Whether what a program returned or printed is what was expected. Values are of exact built-in types (`values.decode`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isclose, isfinite, isnan
+from typing import Any, Literal, TypeAlias
+
+Comparison: TypeAlias = Literal["equal", "not_equal", "identical", "true", "false"]
+OutputComparison: TypeAlias = Literal["exact", "tokens", "floats"]
+OUTPUT_COMPARISONS: tuple[OutputComparison, ...] = ("exact", "tokens", "floats")
+FLOAT_TOLERANCE = 1e-6  # of "floats"; usual on programming contests
+NUMBER = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?")  # float() reads more: 1_000, digits of other scripts
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far numbers may lie from those expected: `absolute`, or `relative` to the expected one.
+
+    `symmetric`: relative to the larger one, as `math.isclose` does it. A tolerance of 1 or more allows every larger number then.
+    """
+
+    relative: float = 0.0
+    absolute: float = 0.0
+    symmetric: bool = False
+
+    def allows(self, expected: float, got: float) -> bool:
+        """Return whether a number lies near enough to the expected one."""
+        try:
+            if self.symmetric:
+                return isclose(expected, got, rel_tol=self.relative, abs_tol=self.absolute)
+            return isclose(expected, got, rel_tol=0.0, abs_tol=max(self.absolute, self.relative * abs(expected)))
+        except OverflowError:  # an integer that no float can hold
+            return expected == got
+
+
+@dataclass(frozen=True, slots=True)
+class ValueComparer:
+    """Compares values as Python's == does.
+
+    - `tolerance`: numbers that are close count as equal, also inside of lists, tuples and dictionaries.
+    - `equal_nan`: nan equals nan; without it nan equals nothing.
+    - `json`: the expected value comes from JSON, which has neither tuples nor keys that are numbers: a tuple equals a list, and
+      the key 1 equals "1".
+    """
+
+    tolerance: Tolerance | None = None
+    equal_nan: bool = False
+    json: bool = False
+
+    def equal(self, expected: Any, got: Any) -> bool:
+        """Return whether a value of exact built-in types equals the expected one. Raises what `==` raises (a signalling NaN)."""
+        if self.tolerance is None and not self.equal_nan and not self.json:
+            return bool(expected == got)
+        if _is_number(expected) and _is_number(got):
+            return self._equal_numbers(expected, got)
+        if isinstance(expected, list | tuple):
+            return self._same_sequence_type(expected, got) and self._equal_items(expected, got)
+        if isinstance(expected, dict):
+            return isinstance(got, dict) and self._equal_mappings(expected, self._with_json_keys(expected, got))
+        return bool(expected == got)
+
+    def _equal_numbers(self, expected: Any, got: Any) -> bool:
+        if isinstance(expected, float) and isinstance(got, float) and isnan(expected) and isnan(got):
+            return self.equal_nan
+        if expected == got:
+            return True
+        if self.tolerance is None or isinstance(expected, bool) or isinstance(got, bool):
+            return False
+        return self.tolerance.allows(expected, got)
+
+    def _same_sequence_type(self, expected: Any, got: Any) -> bool:
+        return isinstance(got, list | tuple) if self.json else type(expected) is type(got)
+
+    def _equal_items(self, expected: Any, got: Any) -> bool:
+        return len(expected) == len(got) and all(map(self.equal, expected, got))
+
+    def _equal_mappings(self, expected: Mapping[Any, Any], got: Mapping[Any, Any]) -> bool:
+        return expected.keys() == got.keys() and all(self.equal(value, got[key]) for key, value in expected.items())
+
+    def _with_json_keys(self, expected: Mapping[Any, Any], got: dict[Any, Any]) -> dict[Any, Any]:
+        """Return the dictionary with keys that are numbers as JSON writes them, if all expected keys are texts."""
+        if not self.json or len(expected) != len(got) or not all(type(key) is str for key in expected):
+            return got
+        return {str(key) if type(key) is int and abs(key) < 2**63 else key: value for key, value in got.items()}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def holds(comparison: Comparison, expected: Any, got: Any, comparer: ValueComparer) -> bool:
+    """Return whether an assertion about a returned value holds."""
+    match comparison:
+        case "equal":
+            return comparer.equal(expected, got)
+        case "not_equal":
+            return not comparer.equal(expected, got)
+        case "identical":  # expected is None, True, False
+            return got is expected
+        case "true":
+            return bool(got)
+        case "false":
+            return not got
+
+
+def equal_output(expected: str, printed: str, comparison: OutputComparison, tolerance: float = FLOAT_TOLERANCE) -> bool:
+    """Return whether a program printed what was expected.
+
+    "exact": equal, but for the way in which lines end and one line end at the end. "tokens": equal sequences of words. "floats": as
+    tokens, and words that are decimal numbers may differ by `tolerance`, absolute or relative to the expected one.
+    """
+    if comparison == "exact":
+        return _without_last_line_end(expected) == _without_last_line_end(printed)
+    expected_words, printed_words = expected.split(), printed.split()
+    if comparison == "tokens" or len(expected_words) != len(printed_words):
+        return expected_words == printed_words
+    allowed = Tolerance(tolerance, tolerance)
+    return all(a == b or _close_words(a, b, allowed) for a, b in zip(expected_words, printed_words, strict=True))
+
+
+def _without_last_line_end(text: str) -> str:
+    return text.replace("\r\n", "\n").removesuffix("\n")
+
+
+def _close_words(expected: str, printed: str, tolerance: Tolerance) -> bool:
+    if not (NUMBER.fullmatch(expected) and NUMBER.fullmatch(printed)):
+        return False
+    numbers = float(expected), float(printed)
+    return all(map(isfinite, numbers)) and tolerance.allows(*numbers)

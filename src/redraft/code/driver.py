@@ -1,0 +1,248 @@
+"""Runs test code in a sandbox of its own, and passes its calls on to the candidate in another.
+
+Test code and expected values never reach the candidate, and its objects never reach the test code: only values do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ..sandbox import Limits, Sandbox, SandboxedProcess, SandboxedProcessError
+from .assertion_code import NAMES, TestCode, read_test_code
+from .calls import default_entry_point
+from .report import (
+    IN_PROCESS_METHOD,
+    MAX_MESSAGE_CHARS,
+    MAX_VALUE_CHARS,
+    TestReport,
+    TestResult,
+    make_report,
+    report_without_score,
+    show,
+    show_call,
+)
+from .session import (
+    LOADER,
+    MAX_TIMEOUTS,
+    Answer,
+    CallFailure,
+    CancelledTestsError,
+    CandidateSession,
+    describe_end,
+    runner_settings,
+)
+from .tests import Tests
+from .values import Decoder, Encoder, ValueCodecError
+
+MAX_CALLS = 100_000  # of the candidate by one test code
+MAX_SHOWN_CALLS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteReference:
+    """Stands here for an object of the candidate that cannot be passed by value."""
+
+    number: int
+    name: str
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+class BrokenTestsError(Exception):
+    """The test code failed before it called the candidate: it says nothing about it."""
+
+
+def run_driver(session: CandidateSession, tests: Tests) -> TestReport:
+    """Run test code apart from the candidate; a part of it that fails does not keep the others from running."""
+    return _run_code("driver", session, tests)
+
+
+def run_in_process(session: CandidateSession, tests: Tests) -> TestReport:
+    """Run test code beside the candidate, which can forge the outcome there."""
+    return _run_code(IN_PROCESS_METHOD, session, tests)
+
+
+def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestReport:
+    results: list[TestResult] = []
+    with session:
+        for test in sorted(tests.code, key=lambda test: test.hidden):
+            code = read_test_code(test.source, tests.entry_point, session.sandbox.packages)
+            code = replace(code, entry_point=code.entry_point or default_entry_point(session.code))
+            try:
+                found = _Relay(session, code, in_process=method == IN_PROCESS_METHOD).run()
+            except BrokenTestsError as error:
+                return report_without_score(method, f"the tests cannot be run: {error}", session.execution)
+            results += [replace(result, hidden=test.hidden) for result in found]
+    return make_report(method, results, session.execution)
+
+
+@dataclass
+class _PartLog:
+    """What happened while a part of the test code ran: its calls, and what became of them."""
+
+    calls: list[str] = field(default_factory=list)
+    traceback: str = ""
+    seconds: float = 0.0
+
+    def add(self, call: str, answer: Answer) -> None:
+        self.seconds += answer.seconds or 0.0
+        if isinstance(answer, CallFailure):
+            self.traceback = answer.traceback
+            self.calls.append(f"{call} failed ({answer.error})")
+        else:
+            self.calls.append(f"{call} returned {show(answer.value)}")
+
+    @property
+    def text(self) -> str | None:
+        return "; ".join(self.calls[-MAX_SHOWN_CALLS:]) or None
+
+
+@dataclass
+class _Relay:
+    """Passes calls of one test code on to the candidate, and collects the outcomes of its parts."""
+
+    session: CandidateSession
+    code: TestCode
+    in_process: bool
+    outcomes: dict[Any, tuple[bool | None, str]] = field(default_factory=dict)
+    logs: dict[Any, _PartLog] = field(default_factory=dict)
+    calls: int = 0
+
+    def run(self) -> list[TestResult]:
+        """Return the outcome of each part. Raises BrokenTestsError."""
+        limits = self.session.limits if self.in_process else _patient(self.session.limits)
+        sandbox = self.session.sandbox
+        if self.code.uses_pytest:
+            sandbox = Sandbox(sandbox.spec, packages=(*sandbox.packages, "pytest"))
+        process = self.session.processes.start(partial(sandbox.start, LOADER, runner_settings("driver_runner"), limits))
+        try:
+            problem = self._exchange(process)
+        except SandboxedProcessError as error:
+            problem = describe_end(error.execution, limits)
+        except ValueError:
+            problem = "a value is too large to be passed on"
+        finally:
+            execution = self.session.processes.end(process)
+            self.session.execution = self.session.execution or execution
+        if self.session.processes.cancelled:
+            raise CancelledTestsError
+        if not self.in_process and not self.calls:
+            raise BrokenTestsError(problem or "they do not call the program")
+        return self._results(problem)
+
+    def _exchange(self, process: SandboxedProcess) -> str:
+        """Answer the requests of the test code until it is done. Return why it failed outside of its parts, or ""."""
+        code = self.code
+        message: dict[str, Any] = {
+            "tests": code.source,
+            "check": code.check,
+            "functions": code.functions,
+            "entry_point": code.entry_point,
+            "candidate_names": code.candidate_names,
+            "exceptions": code.exceptions,
+            "modules": code.modules,
+            "uses_pytest": code.uses_pytest,
+            "compares_arguments": code.compares_arguments,
+            "part_names": NAMES,
+            **({"code": self.session.code} if self.in_process else {}),
+        }
+        while True:
+            request = process.request(message)
+            if not isinstance(request, dict):
+                return "it sent something else than an outcome"
+            self._note(request)
+            if "done" in request:
+                return str(request.get("problem") or "")[:MAX_MESSAGE_CHARS]
+            message = self._forward(request)
+
+    def _note(self, request: Mapping[str, Any]) -> None:
+        """Note the outcomes of parts; one that is planned has failed until it is known to have passed. None: it was skipped."""
+        for name in _list(request.get("planned")):
+            self.outcomes.setdefault(str(name), (False, ""))
+        for entry in _list(request.get("finished")):
+            match entry:
+                case [int() | str() as number, (bool() | None) as ok, str() as error]:
+                    self.outcomes[number] = ok, error[:MAX_MESSAGE_CHARS]
+
+    def _forward(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Pass a request on to the candidate. Return the answer for the test code, made of checked values."""
+        self.calls += 1
+        if self.calls > MAX_CALLS:
+            raise BrokenTestsError(f"they make more than {MAX_CALLS:,} calls")
+        forwarded = {name: request[name] for name in ("call", "method", "attribute", "object", "args", "kwargs") if name in request}
+        answer = self.session.ask({**forwarded, "back": True}, _decoder())
+        self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
+        if isinstance(answer, CallFailure) and not answer.types:
+            return {"raise": [], "message": answer.error}
+        if isinstance(answer, CallFailure):
+            return {"raise": list(answer.types), "message": answer.message}
+        return {"value": _encode(answer.value), "arguments": self._arguments_after(answer.arguments)}
+
+    def _arguments_after(self, arguments: Any) -> Any:
+        """Return the arguments after the call, checked; None if they cannot be passed by value."""
+        try:
+            return None if arguments is None else _encode(_decoder().decode(arguments))
+        except ValueCodecError:
+            return None
+
+    def _results(self, problem: str) -> list[TestResult]:
+        functions = [name for name, _ in self.code.functions]
+        names = [*functions, *(name for name in self.outcomes if isinstance(name, str) and name not in functions)]
+        texts: dict[Any, str] = {**dict(enumerate(self.code.parts)), **{name: name for name in names}}
+        results = [self._result(number, text, problem) for number, text in texts.items() if self._counts(number)]
+        if not results or (problem and all(result.error != problem for result in results)):
+            results.append(TestResult("the rest of the tests", ok=False, error=problem or "no test ran"))
+        return results
+
+    def _counts(self, number: Any) -> bool:
+        """Return whether a part was not skipped."""
+        return self.outcomes.get(number, (False, ""))[0] is not None
+
+    def _result(self, number: Any, text: str, problem: str) -> TestResult:
+        ok, error = self.outcomes.get(number, (False, ""))
+        log = self.logs.get(number, _PartLog())
+        if ok:
+            return TestResult(text, ok=True, seconds=log.seconds)
+        return TestResult(text, False, None, log.text, error or problem or "not run", log.traceback, log.seconds)
+
+
+def _part_of(request: Mapping[str, Any]) -> int | str | None:
+    part = request.get("part")
+    return part if isinstance(part, int | str) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _patient(limits: Limits) -> Limits:
+    """Return limits for the test code, which waits for the candidate."""
+    return replace(limits, wall_seconds=30 + 2 * MAX_TIMEOUTS * limits.wall)
+
+
+def _decoder() -> Decoder:
+    return Decoder(lambda content: RemoteReference(*content))
+
+
+def _encode(value: Any) -> Any:
+    return Encoder(_refer).encode(value)
+
+
+def _refer(value: Any) -> Any:
+    return {"t": "object", "v": [value.number, value.name]} if isinstance(value, RemoteReference) else None
+
+
+def _shown_request(request: Mapping[str, Any]) -> str:
+    name = str(request.get("call") or request.get("method") or request.get("attribute"))
+    if "args" not in request:
+        return f".{name}"
+    try:
+        args, kwargs = _decoder().decode(request["args"]), _decoder().decode(request["kwargs"])
+    except ValueCodecError:
+        return f"{name}(...)"
+    text = show_call(name, args, kwargs)
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[: MAX_VALUE_CHARS - 3]}..."

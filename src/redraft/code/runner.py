@@ -1,0 +1,115 @@
+"""`run_tests`: a program and its tests in, a report out. The verdict is made outside of the sandbox in which the program runs."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache, partial
+
+from ..sandbox import Limits, Sandbox
+from .calls import Checker, run_calls
+from .driver import run_driver, run_in_process
+from .parsing import parse
+from .report import IN_PROCESS_METHOD, TestReport, TestResult, make_report, report_without_score
+from .session import CandidateSession
+from .stdio import run_stdio
+from .tests import Tests
+
+
+def run_tests(
+    code: str,
+    tests: Tests,
+    *,
+    sandbox: Sandbox | None = None,
+    limits: Limits | None = None,
+    trust_in_process: bool = False,
+    checker: Checker | None = None,
+) -> TestReport:
+    """Run the tests of a Python program in a sandbox and return the report. It blocks; `arun_tests` does not.
+
+    - `sandbox`: the tier, and packages that the program may import; None: the best tier that there is.
+    - `limits`: of each process of the program; None: `Limits()`. After two processes that ran out of time the other tests fail.
+    - `trust_in_process`: run tests that need the program's own objects beside the program, which could forge their verdict
+      there. Without it their report has no score, and says why.
+    - `checker`: `(input, expected, got) -> bool`, called outside of the sandbox instead of the comparison.
+
+    Raises SandboxUnavailableError if there is no sandbox.
+    """
+    session = CandidateSession(code, sandbox or Sandbox(), limits or Limits())
+    return _run(session, tests, checker, trust_in_process=trust_in_process)
+
+
+async def arun_tests(
+    code: str,
+    tests: Tests,
+    *,
+    sandbox: Sandbox | None = None,
+    limits: Limits | None = None,
+    trust_in_process: bool = False,
+    checker: Checker | None = None,
+) -> TestReport:
+    """Run tests like `run_tests`, in a thread. Cancelling it kills the program."""
+    session = CandidateSession(code, sandbox or Sandbox(), limits or Limits())
+    run = partial(_run, session, tests, checker, trust_in_process=trust_in_process)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_executor(), run)
+    except asyncio.CancelledError:
+        session.processes.cancel()
+        raise
+
+
+@cache
+def _executor() -> ThreadPoolExecutor:
+    """Return the threads that wait for programs: as many as there are cores."""
+    return ThreadPoolExecutor(os.cpu_count() or 1, "redraft-tests")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_executor.cache_clear)  # the threads of the parent are not there
+
+
+def _run(session: CandidateSession, tests: Tests, checker: Checker | None, *, trust_in_process: bool) -> TestReport:
+    session.sandbox.tier  # noqa: B018  (raises if there is no sandbox)
+    report = _report(session, tests, checker, trust_in_process=trust_in_process)
+    hidden_alone = not tests.visible and report.score is None and not report.problem
+    return replace(report, problem="all tests are hidden, so nothing decides") if hidden_alone else report
+
+
+def _report(session: CandidateSession, tests: Tests, checker: Checker | None, *, trust_in_process: bool) -> TestReport:
+    if is_empty(session.code):
+        return _all_fail(tests, "there is no code")
+    match tests.kind:
+        case "calls":
+            return run_calls(session, tests, checker)
+        case "stdio":
+            return run_stdio(session, tests, checker)
+        case "driver":
+            return run_driver(session, tests)
+        case "in_process" if trust_in_process:
+            return run_in_process(session, tests)
+    return report_without_score(
+        IN_PROCESS_METHOD,
+        f"the tests need the program's own objects ({tests.why}), so they would run beside it, where it could forge their outcome;"
+        " trust_in_process=True allows that",
+    )
+
+
+def is_empty(code: str) -> bool:
+    """Return whether a program has no statement that does anything."""
+    try:
+        body = parse(code).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return not code.strip()
+    return all(isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in body)
+
+
+def _all_fail(tests: Tests, error: str) -> TestReport:
+    """Return the report of a program that was not even started."""
+    failures = (
+        TestResult(f"test {n}", ok=False, error=error, weight=getattr(test, "weight", 1.0), hidden=test.hidden)
+        for n, test in enumerate(tests.items, 1)
+    )
+    return make_report(tests.kind, failures, None)

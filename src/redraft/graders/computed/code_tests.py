@@ -1,0 +1,190 @@
+"""Whether code passes the task's tests, which run in a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ... import checks
+from ...answers.code import CodeAnswer
+from ...code import PythonEditor, TestReport, TestResult, Tests, arun_tests, parse_tests
+from ...code.program import complete_program
+from ...core.records import Candidate, Feedback
+from ...core.task import Task
+from ...errors import ConfigError
+from ...own_code import fingerprint_name
+from ...protocols import Edit, JudgeClient
+from ...sandbox import Limits, Sandbox
+from ...threads import run_in_thread
+from ..base import check_needs
+from .code_repair import repaired_answer
+
+MAX_ACTIONS = 5  # failing tests that are described
+MIN_MEMORY_MB = 64  # the minimum of `Limits`
+PYTHON = CodeAnswer("python")
+
+
+class RunsTests:
+    """What graders share that run code on the task's tests; a dataclass with these fields."""
+
+    sandbox: str
+    packages: tuple[str, ...]
+    cpu_seconds: float
+    memory_mb: int
+    entry_point: str | None
+    name: str
+
+    def _check_execution(self) -> None:
+        """Raise ConfigError for fields that are out of range, a tier that there is not, and packages that are not installed."""
+        object.__setattr__(self, "packages", tuple(self.packages))
+        checks.positive("cpu_seconds", self.cpu_seconds)
+        checks.whole_number("memory_mb", self.memory_mb, MIN_MEMORY_MB)
+        checks.text("entry_point", self.entry_point, optional=True)
+        self._sandbox()
+        self._limits()
+
+    def check_task(self, task: Task) -> None:
+        """Raise ConfigError for tests that cannot be read, and SandboxUnavailableError if nothing can run them."""
+        self._tests(task)
+        self._sandbox().tier  # noqa: B018  (raises)
+
+    def _tests(self, task: Task) -> Tests:
+        entry_point = self.entry_point or task.metadata.get("entry_point")
+        try:
+            return _parsed_tests(task.tests or "", entry_point if isinstance(entry_point, str) else None)
+        except ConfigError as error:
+            raise ConfigError(f"grader {self.name!r}: {error}") from None
+
+    def _sandbox(self) -> Sandbox:
+        return Sandbox(self.sandbox, packages=self.packages)
+
+    def _limits(self) -> Limits:
+        return Limits(cpu_seconds=self.cpu_seconds, memory_bytes=self.memory_mb * 2**20)
+
+
+@fingerprint_name("tests")
+@dataclass(frozen=True)
+class CodeTests(RunsTests):
+    """The share of the task's tests that the code passes, by weight; it runs in a sandbox, and the verdict is made outside.
+
+    The tests are in `task.tests`, in any form that `redraft.code.parse_tests` reads. `hidden` tests do not count: how many pass is
+    in the metadata. The function to test is the one that the tests name, else `entry_point`, else `task.metadata["entry_point"]`,
+    else the last one in the code. A completion follows `task.metadata["code_prefix"]` or, if that makes a program, the prompt.
+
+    - `sandbox`: "auto", "bubblewrap", "landlock", "docker:IMAGE" or "unsafe" (see `redraft.sandbox.Sandbox`); `packages`: what
+      the code may import besides the standard library.
+    - `cpu_seconds`, `memory_mb`: limits of each process of the code.
+    - `trust_in_process`: run tests that need the code's own objects beside the code, which could forge their outcome there; the
+      method in the metadata is "in_process: forgeable" then. Without it such tests give no score.
+    - `show_expected`: whether the feedback tells the expected values.
+    - `checker`: `(input, expected, got) -> bool`, called instead of the comparison, outside of the sandbox.
+    - `repair_runs`, `repair_seconds`: the most runs and the seconds of a repair without a model (see `redraft.code.PythonEditor`).
+
+    The score is None if the tests could not be judged; the reason says why. Reads `tests` and `metadata`.
+    """
+
+    sandbox: str = "auto"
+    packages: tuple[str, ...] = ()
+    trust_in_process: bool = False
+    cpu_seconds: float = 10.0
+    memory_mb: int = 512
+    show_expected: bool = True
+    checker: Callable[[Any, Any, Any], bool] | None = None
+    entry_point: str | None = None
+    repair_runs: int = 200
+    repair_seconds: float = 20.0
+    name: str = "tests"
+
+    model_free = True
+    editable = True
+    guards_repairs = True
+    needs = ("tests",)
+    reads_metadata = True
+
+    def __post_init__(self) -> None:
+        self._check_execution()
+        checks.flag("trust_in_process", self.trust_in_process)
+        checks.flag("show_expected", self.show_expected)
+        if self.checker is not None and not callable(self.checker):
+            raise checks.invalid_argument("checker", "a function (input, expected, got) -> bool, or None", self.checker)
+        checks.whole_number("repair_runs", self.repair_runs, 1, 10_000)
+        checks.positive("repair_seconds", self.repair_seconds, 86_400)
+
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+        """Return a score from 0 to 1, or None."""
+        check_needs(self.name, self.needs, task)
+        tests = self._tests(task)
+        program = await run_in_thread(program_of, candidate.text, task, tests.first_function)
+        return self.feedback(await self._run(program, tests, self._limits()))
+
+    async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
+        """Return the answer with its code repaired without a model, so that more of the visible tests pass; None if that fails."""
+        tests = self._tests(task)
+        program = await run_in_thread(program_of, candidate.text, task, tests.first_function)
+        editor = PythonEditor(self.repair_runs, self.repair_seconds)
+        if (repair := await editor.arepair(program, tests, self._run, self._limits())) is None:
+            return None
+        code = await run_in_thread(PYTHON.extract, candidate.text)
+        return repaired_answer(candidate.text, code, program, repair)
+
+    async def _run(self, program: str, tests: Tests, limits: Limits) -> TestReport:
+        trust, sandbox = self.trust_in_process, self._sandbox()
+        return await arun_tests(program, tests, sandbox=sandbox, limits=limits, trust_in_process=trust, checker=self.checker)
+
+    def feedback(self, report: TestReport) -> Feedback:
+        """Return the feedback for a report: what failed, with what it is called, what was expected and what came."""
+        metadata = _metadata(report)
+        if report.score is None:
+            return Feedback(None, report.problem, metadata=metadata)
+        reason = f"{report.passed} of {len(report.results)} tests pass"
+        if report.ok:
+            return Feedback(1.0, reason, metadata=metadata)
+        actions = tuple(dict.fromkeys(self._action(result) for result in report.failures))
+        if len(actions) > MAX_ACTIONS:
+            actions = (*actions[:MAX_ACTIONS], f"Correct the others that fail, too: {len(report.failures)} tests in all.")
+        return Feedback(report.score, reason, actions, done=False, metadata=metadata)
+
+    def _action(self, result: TestResult) -> str:
+        """Return what is wrong in one test, on one line."""
+        got = f"it returns {result.got}" if result.got is not None else "it fails"
+        parts = [f"{result.shown_name}: {result.error or got}"]
+        if result.error and result.got and result.expected is None:
+            parts.append(result.got)
+        if self.show_expected and result.expected is not None:
+            parts.append(f"expected {result.expected}")
+        text = ", ".join(parts)
+        lines = " <- ".join(reversed(result.traceback.splitlines()))
+        return _one_line(f"{text} ({lines})" if lines else text)
+
+
+def program_of(answer: str, task: Task, entry_point: str | None = None) -> str:
+    """Return the program in an answer: its Python code, after the beginning that the task gives, if it is a completion."""
+    code = PYTHON.extract(answer)
+    prefix = task.metadata.get("code_prefix")
+    prefix = prefix if isinstance(prefix, str) else task.prompt
+    return complete_program(code, prefix, entry_point)
+
+
+@lru_cache(maxsize=256)
+def _parsed_tests(tests: str, entry_point: str | None) -> Tests:
+    return parse_tests(tests, entry_point)
+
+
+def _metadata(report: TestReport) -> dict[str, Any]:
+    execution = report.execution
+    return {
+        "method": report.method,
+        "sandbox": report.tier,
+        "passed": report.passed,
+        "total": len(report.results),
+        "hidden_passed": report.hidden_passed,
+        "hidden_total": report.hidden_total,
+        "seconds": sum(result.seconds or 0.0 for result in (*report.results, *report.hidden_results)),
+        "memory_bytes": execution.memory_bytes if execution else None,
+    }
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -1,0 +1,103 @@
+"""What every tier needs to start a process: the program, the first frame, and the command of the interpreter."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from ..errors import SandboxUnavailableError
+from .interpreter import FLAGS, Packages, current_interpreter
+from .limits import Limits
+from .seccomp import OWN_PID, Writing, filter_program
+
+FOLDER = "/tmp"  # noqa: S108  (inside: the working folder of a program)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What runs in a sandbox: a runner with its settings, or one of our own tools.
+
+    `content` is the part of the first frame that says so: {"runner", "settings"} or {"command", "environment", "files"}.
+    """
+
+    content: Mapping[str, Any]
+    limits: Limits
+    packages: Packages = Packages()
+    executable: str | None = None
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether it is one of our own tools, which may start other programs."""
+        return "command" in self.content
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a tier starts a process.
+
+    - `command(descriptor, info)` returns the command line. The bootstrap writes its answers to `descriptor`. With `has_info`, the
+      command is a launcher that stays the parent of the program and writes the program's process ID to `info`, as bubblewrap does.
+    - `reports_end`: the command is a client of a container, which writes to `info` how the program ended (see `container.py`).
+    - `setup` is the first frame, see `bootstrap.py`.
+    - `clean_up` is called once, after the end of the process.
+    """
+
+    command: Callable[[int, int], Sequence[str]]
+    setup: Mapping[str, Any]
+    tier: str
+    has_info: bool = False
+    reports_end: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: current_interpreter().environment)
+    clean_up: Callable[[], None] = lambda: None
+
+
+def base_setup(program: Program) -> dict[str, Any]:
+    """Return the first frame as far as all tiers agree: the program, its limits and its packages."""
+    return {
+        **program.content,
+        "packages": list(program.packages.search_path),
+        "resources": resource_limits(program.limits),
+        "directory": FOLDER,
+    }
+
+
+def restricted_setup(program: Program, writing: Writing = "files") -> dict[str, Any]:
+    """Return the first frame of a tier that restricts: no capabilities, and the filter of system calls."""
+    filter = filter_program(is_tool=program.is_tool, writing=writing)
+    return {**base_setup(program), "restrict": True, "filter": filter.hex(), "own_pid": OWN_PID}
+
+
+def resource_limits(limits: Limits) -> dict[str, int]:
+    """Return the resource limits that the kernel enforces, by their names in `resource`."""
+    return {
+        "RLIMIT_AS": limits.memory_bytes,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_CPU": int(limits.cpu_seconds) + 2,  # whole seconds; the monitor is more exact
+        "RLIMIT_FSIZE": limits.file_bytes,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_NOFILE": limits.open_files,
+    }
+
+
+def python_command(descriptor: int) -> list[str]:
+    """Return the command of the interpreter that runs the bootstrap."""
+    return [current_interpreter().executable, *FLAGS, "-c", source_of("bootstrap.py"), str(descriptor)]
+
+
+def temporary_folder() -> str:
+    """Return the folder of this machine for temporary files. Raises SandboxUnavailableError if none can be written."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise SandboxUnavailableError(f"a temporary folder is needed: {error.strerror}") from None
+
+
+@lru_cache(maxsize=8)
+def source_of(name: str) -> str:
+    """Return the source of a module of this package, for the bootstrap."""
+    return resources.files(__name__.rpartition(".")[0]).joinpath(name).read_text("utf-8")

@@ -1,0 +1,322 @@
+"""Tests in the forms of data sets are read without running anything; what is wrong with them is said."""
+
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redraft.code import parse_tests, parsing
+from redraft.code.assertion_code import read_test_code
+from redraft.code.calls import default_entry_point
+from redraft.code.program import complete_program
+from redraft.code.runner import is_empty
+from redraft.errors import ConfigError
+
+
+def calls(tests, entry_point=None):
+    return [
+        (test.function, test.args, dict(test.kwargs), test.comparison, test.expected)
+        for test in parse_tests(tests, entry_point).calls
+    ]
+
+
+HUMANEVAL = """
+METADATA = {'author': 'jt'}
+
+def check(candidate):
+    # a comment
+    assert candidate([1.0, 2], "x") == [3 * 19, -1], "message"
+    assert True, "prints if this fails"
+    assert not candidate(n=2)
+    assert candidate(()) is None
+    assert candidate(2) != 3
+    assert candidate("ab" * 2) == {1: (2,), None: {3}}
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "\ncheck(f)\n", "\ndef test_check():\n    check(f)\n\ntest_check()\n"])
+def test_humaneval_becomes_calls(ending):
+    """`def check(candidate)` with simple assertions is calls, with or without what starts it."""
+    assert calls(HUMANEVAL + ending, "f") == [
+        ("f", ([1.0, 2], "x"), {}, "equal", [57, -1]),
+        ("f", (), {"n": 2}, "false", None),
+        ("f", ((),), {}, "identical", None),
+        ("f", (2,), {}, "not_equal", 3),
+        ("f", ("abab",), {}, "equal", {1: (2,), None: {3}}),
+    ]
+
+
+MBPP = ["assert f(1) == 2", "assert (3, 4) == g([])", "assert abs(f(2) - 0.5) < 1e-3", "assert math.isclose(f(3), 1, rel_tol=0.1)"]
+
+
+@pytest.mark.parametrize(
+    ("tests", "near"),
+    [
+        ({"tests": MBPP, "hiden": MBPP}, "hidden"),
+        ({"entrypoint": "f", "tests": MBPP}, "entry_point"),
+        ({"fn_nam": "f", "inputs": ["1"], "outputs": ["2"]}, "fn_name"),
+        ({"test_list": MBPP, "test_setup": ""}, "test_setup_code"),
+    ],
+)
+def test_a_key_with_a_typo_is_refused(tests, near):
+    """A key around tests that nobody reads is a mistake; those of data sets are read over."""
+    with pytest.raises(ConfigError, match=f"tests: unknown field .*did you mean '?{near}"):
+        parse_tests(tests)
+    known = {key: value for key, value in tests.items() if key in ("tests", "inputs", "outputs", "test_list")}
+    assert parse_tests({**known, "task_id": 3, "challenge_test_list": []}).items
+
+
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [
+        ("async def test_f():\n    assert await f(1) == 2", "test_f is an async function"),
+        ({"test_list": []}, "tests.test_list must be a list of texts"),
+    ],
+)
+def test_what_is_no_test_is_named(tests, message):
+    """Rather than that there is no test."""
+    with pytest.raises(ConfigError, match=message):
+        parse_tests(tests)
+
+
+@pytest.mark.parametrize(
+    ("test", "is_function"),
+    [
+        ("assert f(lambda v: v + 1, 2) == 3", True),
+        ("assert f(str, 2) == '2'", True),
+        ("def g(x): return x\nassert f([g], 2) == 2", True),
+        ("import math\nassert f(key=math.sqrt) == 2", True),
+        ("import math\nassert f(math.pi, 2) == sorted([2])", False),
+        ("for input in [1, 2]:\n    assert f(input) == input", False),
+        ("assert f(list(map(int, '12'))) == sorted([1])", False),
+        ("assert sorted(f(2), key=len) == sorted([1])", False),
+    ],
+)
+def test_a_function_as_an_argument_needs_the_program_itself(test, is_function):
+    """A function cannot be passed by value, so such tests run beside the program, if at all, and say why."""
+    tests = parse_tests(test)
+    assert (tests.kind, tests.why) == (("in_process", "f is called with a function") if is_function else ("driver", ""))
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [MBPP, json.dumps(MBPP), repr(MBPP), "\n".join(MBPP), {"test_list": MBPP, "test_setup_code": "import math"}, {"tests": MBPP}],
+    ids=["list", "JSON", "Python list", "text", "MBPP row", "mapping"],
+)
+def test_lists_of_asserts_become_calls(tests):
+    """In whatever wrapping a data set has them."""
+    parsed = parse_tests(tests)
+    assert [(test.function, test.expected) for test in parsed.calls] == [("f", 2), ("g", (3, 4)), ("f", 0.5), ("f", 1)]
+    tolerances = [test.comparer.tolerance for test in parsed.calls]
+    assert tolerances[:2] == [None, None]
+    assert (tolerances[2].absolute, tolerances[3].relative) == (1e-3, 0.1)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "assert sorted(f(1)) == [1]",
+        "assert f(x) == 1",
+        "for n in range(3):\n    assert f(n) == n",
+        "assert f(1) == 1 and f(2) == 2",
+        "assert f(1) in (1, 2)",
+        "assert f(1).name == 2",
+        "assert f(9 ** 9 ** 9) == 1",
+        "assert f('a' * 10 ** 9) == 1",
+        "assert f(__import__('os').getpid()) == 1",
+        "assert f(*[1]) == 1",
+        "assert f(1) is 7",
+        "from math import gcd\nassert gcd(4, 6) == 2 and f(1)",
+        "x = f(1)\nassert x == 1",
+        "def helper(v):\n    return v\nassert helper(f(1)) == 1",
+        "def check(candidate):\n    assert candidate(helper()) == 1",
+    ],
+)
+def test_what_is_no_simple_equality_stays_code(source):
+    """Nothing is evaluated to find that out: no call, no large number, no long text."""
+    parsed = parse_tests(source, "f")
+    assert (parsed.kind, parsed.calls, len(parsed.code)) == ("driver", (), 1)
+
+
+def test_builtin_and_library_functions_are_not_the_candidate():
+    """An assertion about `len` says nothing about the program."""
+    assert parse_tests("assert len('ab') == 2\nassert f(1) == 2").kind == "driver"
+    assert calls("assert sum([1, 2]) == 3", "sum") == [("sum", ([1, 2],), {}, "equal", 3)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers() | st.text() | st.lists(st.floats(allow_nan=False, allow_infinity=False))),
+            st.integers() | st.text(),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_json_and_python_say_the_same(pairs):
+    """The same calls, written as JSON and as asserts, are the same calls."""
+    as_json = json.dumps([{"function": "f", "input": args, "output": value} for args, value in pairs])
+    as_code = "\n".join(f"assert f({', '.join(map(repr, args))}) == {value!r}" for args, value in pairs)
+    assert calls(as_json) == calls(as_code)
+
+
+@pytest.mark.parametrize(
+    ("tests", "kind", "count"),
+    [
+        ([{"input": [1], "output": 2}, {"input": [1], "raises": "ValueError", "weight": 2, "hidden": True}], "calls", (1, 1)),
+        ({"input": [], "output": None, "name": "empty"}, "calls", (1, 0)),
+        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[1], [2]]}, "calls", (2, 0)),
+        ({"inputs": ["1\n", ["2", "3"]], "outputs": ["1\n", "5"]}, "stdio", (2, 0)),
+        ([{"stdin": "1", "stdout": "2", "compare": "floats", "tolerance": 0.1}], "stdio", (1, 0)),
+        ([{"input": "1\n2", "output": "3", "testtype": "stdin"}], "stdio", (1, 0)),
+        ([{"input": '[1, 2]\n"a"', "output": "3", "testtype": "functional"}], "calls", (1, 0)),
+        ([{"input": "1", "output": "3", "testtype": "functional", "hidden": True}], "calls", (0, 1)),
+        ({"entry_point": "f", "tests": ["assert f(1) == 1"], "hidden": ["assert f(2) == 2"]}, "calls", (1, 1)),
+        ({"tests": ["assert f(1) == 1"], "hidden": ["assert sorted(f(2)) == 2"]}, "driver", (1, 1)),
+        ({"hidden": [{"input": [1], "output": 1}]}, "calls", (0, 1)),
+        (
+            "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(1), 2)",
+            "driver",
+            (1, 0),
+        ),
+        (
+            "import pytest\nfrom solution import f\ndef test_a():\n    with pytest.raises(ValueError):\n        f(1)",
+            "driver",
+            (1, 0),
+        ),
+        ("class Mine(Theirs):\n    pass\ndef test_a():\n    assert Mine()", "in_process", (1, 0)),
+        ("def test_a(monkeypatch):\n    assert f(1)", "in_process", (1, 0)),
+        ("def test_a():\n    assert isinstance(f(1), Theirs)", "in_process", (1, 0)),
+        ("def test_a():\n    assert isinstance(f(1), int)", "driver", (1, 0)),
+    ],
+)
+def test_forms(tests, kind, count):
+    """Each form has its kind, and hidden tests are apart from the others, as text and as values."""
+    for given_tests in [tests, *([json.dumps(tests)] if not isinstance(tests, str) else [])]:
+        parsed = parse_tests(given_tests)
+        assert (parsed.kind, (len(parsed.visible), len(parsed.hidden))) == (kind, count)
+        assert bool(parsed.why) == (kind == "in_process")
+
+
+def test_hiding_tests_by_number():
+    """A part of given tests can be kept for the report alone."""
+    parsed = parse_tests(MBPP).hide(lambda n: n % 2 == 1)
+    assert [test.function for test in parsed.hidden] == ["g", "f"]
+
+
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [
+        ("", "tests are blank"),
+        ("the function must handle empty lists", "neither JSON nor Python code"),
+        ("x = 1", "nothing in the test code is a test"),
+        ("[1, 2", "are not JSON"),
+        ("[1]", "tests must be"),
+        ([], "1 to 10,000 tests, got 0"),
+        ({}, "tests must be"),
+        ({"tests": []}, "tests are empty"),
+        (3, "tests must be"),
+        ([{"input": 3, "output": 1}], r"tests\[0\].input must be the list of arguments"),
+        ([{"input": [3]}], r"tests\[0\] needs either \"output\""),
+        ([{"input": [3], "output": 1, "raises": "E"}], r"tests\[0\] needs either \"output\""),
+        (
+            [{"input": [], "output": 1}, {"input": [3], "output": 1, "wieght": 2}],
+            r"tests\[1\]: unknown field 'wieght'; did you mean 'weight'",
+        ),
+        ([{"input": [3], "output": 1, "weight": 0}], r"tests\[0\].weight must be a number > 0, got 0"),
+        ([{"input": [3], "output": 1, "hidden": "yes"}], r"tests\[0\].hidden must be True or False"),
+        ([{"input": [3], "output": 1, "tolerance": -1}], r"tests\[0\].tolerance"),
+        ([{"input": [3], "output": 1, "kwargs": [1]}], r"tests\[0\].kwargs must be a mapping"),
+        ([{"stdin": "", "stdout": 3}], r"tests\[0\].stdout must be text"),
+        ([{"stdin": "", "stdout": "", "compare": "near"}], r"tests\[0\].compare must be one of exact, tokens, floats"),
+        ([{"stdin": "", "stdout": ""}, {"input": [], "output": 1}], "either all have"),
+        ({"inputs": [1], "outputs": []}, "lists of the same length"),
+        (
+            {"tests": [{"input": [], "output": 1}], "hidden": [{"stdin": "", "stdout": ""}]},
+            "of the kind 'calls' and the hidden ones of the kind 'stdio'",
+        ),
+        ({"test_list": "assert f(1)"}, "tests.test_list must be a list of texts"),
+        ([{"testtype": "functional", "input": "1", "output": "one"}], r"tests\[0\]: input and output must be JSON"),
+        ([{"testtype": "functional", "input": "[" * 100_000, "output": "1"}], r"tests\[0\]: .* nested more than 200 deep"),
+        ({"entry_point": 3, "tests": ["assert f(1)"]}, "tests.entry_point must be text"),
+    ],
+)
+def test_what_is_wrong_with_tests_is_said(tests, message):
+    """An error names the field, the value and what is allowed."""
+    with pytest.raises(ConfigError, match=message):
+        parse_tests(tests)
+
+
+@given(
+    st.text()
+    | st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda x: (
+            st.lists(x)
+            | st.dictionaries(st.sampled_from(["tests", "input", "output", "stdin", "inputs", "outputs", "hidden"]), x)
+            | st.fixed_dictionaries({"testtype": st.just("functional"), "input": x, "output": x})
+        ),
+    )
+)
+def test_anything_else_is_one_error(tests):
+    """Tests come from files of other people: whatever they hold, they are read or refused."""
+    try:
+        parse_tests(tests)
+    except ConfigError as error:
+        assert len(str(error)) < 1500
+
+
+def test_the_names_of_the_candidate_in_test_code():
+    """Names that nothing defines, and modules that nobody has installed, are the candidate."""
+    code = read_test_code(
+        "import json, solution\nfrom my_answer import g\nLIMIT = 3\n"
+        "def helper(v):\n    return v\n"
+        "try:\n    f(1)\n    assert False\nexcept TooSmall:\n    pass\n"
+        "assert helper(f(LIMIT)) == g(json.loads('1'))\n"
+    )
+    assert code.candidate_names == ("f",)
+    assert code.exceptions == ("TooSmall",)
+    assert set(code.modules) == {"solution", "my_answer"}
+    assert len(code.parts) == 2
+
+
+def test_tests_that_repeat_without_end_stay_code():
+    """A short text that would fill the memory here runs in a sandbox, which limits it; what is small is still read."""
+    many = "\n".join(f"assert f('a' * {n}) == [0] * {n}" for n in range(900_000, 900_100))
+    assert parse_tests(many, "f").kind == "driver"
+    assert parse_tests("assert f(['a' * (10 ** 5) + 'b', [1, 2] * 3]) == -1 * (3 + 4)", "f").kind == "calls"
+    assert parse_tests("assert f([[[0] * 999999] * 999999] * 999999) == 1", "f").kind == "calls"  # one list many times
+
+
+def test_more_assertions_than_tests_are_allowed():
+    """The number of tests is limited, however they are written."""
+    with pytest.raises(ConfigError, match="at most 10,000 tests, got 10,001"):
+        parse_tests("assert f(1) == 1\n" * 10_001, "f")
+
+
+SLOW_TO_PARSE = 'x = f"' + "{a!r:>{w}}" * 40_000 + '"'  # minutes in Python 3.11
+
+
+def test_code_that_takes_the_parser_long_is_not_parsed_here(monkeypatch):
+    """Tests and programs are parsed in a worker first if they are long."""
+    monkeypatch.setattr(parsing, "MAX_SECONDS", 0.5)
+    asked = []
+    monkeypatch.setattr(parsing, "_takes_long", lambda code: asked.append(code) or len(code) > 100_000)
+    with pytest.raises(ConfigError, match="takes too long to parse"):
+        parse_tests(SLOW_TO_PARSE, "f")
+    assert not is_empty(SLOW_TO_PARSE)
+    assert default_entry_point(SLOW_TO_PARSE) == ""
+    assert complete_program(SLOW_TO_PARSE, "def f(x):\n", "f") == SLOW_TO_PARSE
+    assert asked
+
+
+def test_the_worker_ends_a_parser_that_takes_long(monkeypatch):
+    """Long code that is parsed soon is not refused."""
+    monkeypatch.setattr(parsing, "MAX_SECONDS", 0.5)
+    if sys.version_info < (3, 12):
+        assert parsing._takes_long(SLOW_TO_PARSE)
+    assert len(parsing.parse("x = 1\n" * 5_000).body) == 5_000
+    with pytest.raises(SyntaxError):
+        parsing.parse("x = 1\n" * 5_000 + "x =")

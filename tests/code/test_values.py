@@ -1,0 +1,231 @@
+"""Values cross the border of the sandbox by value: what comes back is of exact built-in types, and hostile input is refused."""
+
+import datetime as dt
+import json
+import math
+import time
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from decimal import Decimal
+from enum import IntEnum
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redraft.code.values import MAX_DEPTH, Decoder, Encoder, ValueCodecError, decode, encode
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(2**60, 2**300)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.text(st.characters(categories=["Cs", "L"]))
+    | st.binary()
+    | st.complex_numbers(allow_nan=False)
+    | st.fractions()
+    | st.decimals(allow_nan=False)
+    | st.datetimes(timezones=st.sampled_from([None, dt.UTC]))
+    | st.dates()
+    | st.times()
+    | st.timedeltas()
+)
+hashables = st.recursive(scalars, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=4)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(hashables, inner, max_size=3)
+        | st.sets(hashables, max_size=3)
+        | st.builds(bytearray, st.binary())
+        | st.builds(deque, st.lists(inner, max_size=3))
+    ),
+    max_leaves=10,
+)
+TAGS = (
+    "str int float tuple dict set frozenset bytes bytearray complex fraction decimal datetime date time timedelta range deque".split()
+    + [
+        "iterator",
+        "object",
+    ]
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.fixed_dictionaries({"t": st.sampled_from(TAGS), "v": inner})
+    ),
+    max_leaves=12,
+)
+BUILT_IN = (
+    *(type(None), bool, int, float, str, bytes, bytearray, complex, list, tuple, dict, set, frozenset, range, deque),
+    *(Decimal, Fraction, dt.datetime, dt.date, dt.time, dt.timedelta, type(iter([]))),
+)
+
+
+def exact(value):
+    """Whether a value and everything in it is of an exact built-in type."""
+    if isinstance(value, dict):
+        return type(value) is dict and all(exact(k) and exact(v) for k, v in value.items())
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return type(value) in BUILT_IN and all(map(exact, value))
+    return type(value) in BUILT_IN
+
+
+def through_json(value):
+    return json.loads(json.dumps(encode(value)))
+
+
+@given(values)
+def test_values_come_back_equal_and_of_the_same_type(value):
+    """Every value that can be sent comes back as it was."""
+    back = decode(through_json(value))
+    assert back == value
+    assert type(back) is type(value)
+    assert exact(back)
+
+
+@given(json_values)
+def test_whatever_json_is_decoded_nothing_else_is_raised(data):
+    """A hostile message is a value of built-in types, or refused by the one error."""
+    try:
+        value = decode(data)
+    except ValueCodecError:
+        return
+    assert exact(value)
+
+
+class Liar:
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+class LyingInt(int):
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 1
+
+
+LyingStr = type("LyingStr", (str,), {"__eq__": lambda s, o: True, "__hash__": str.__hash__, "__str__": lambda s: "lie"})
+LyingList = type("LyingList", (list,), {"__eq__": lambda s, o: True, "__iter__": lambda s: iter([42])})
+LyingDict = type("LyingDict", (dict,), {"__eq__": lambda s, o: True, "items": lambda s: [(42, 42)]})
+LyingFloat = type("LyingFloat", (float,), {"__eq__": lambda s, o: True, "__float__": lambda s: 42.0})
+Point = namedtuple("Point", "x y")
+Color = IntEnum("Color", "RED")
+
+
+@pytest.mark.parametrize(
+    ("value", "base"),
+    [
+        (LyingInt(3), 3),
+        (LyingStr("a"), "a"),
+        (LyingList([1]), [1]),
+        (LyingDict({1: 2}), {1: 2}),
+        (LyingFloat(1.5), 1.5),
+        (Point(1, 2), (1, 2)),
+        (Color.RED, 1),
+        (OrderedDict(a=1), {"a": 1}),
+        (defaultdict(int, {1: 2}), {1: 2}),
+        (Counter("aab"), {"a": 2, "b": 1}),
+        ({1: 2}.keys(), {1}),
+    ],
+)
+def test_a_subclass_is_its_base(value, base):
+    """Nothing of a class that overrides comparison, iteration or conversion survives."""
+    back = decode(through_json(value))
+    assert back == base
+    assert exact(back)
+
+
+@pytest.mark.parametrize("value", [Liar(), object(), print, type, Exception("e"), [Liar()], {"a": Liar()}, lambda: 1])
+def test_an_object_is_refused_unless_it_may_be_referred_to(value):
+    """Objects of other classes are never taken for values."""
+    with pytest.raises(ValueCodecError, match="cannot be passed by value"):
+        encode(value)
+    with pytest.raises(ValueCodecError, match="cannot be passed by value"):
+        decode(Encoder(lambda _: {"t": "object", "v": [1, "Liar"]}).encode(value))
+
+
+def test_a_reference_is_resolved_by_the_one_who_allows_it():
+    """The driver's side makes proxies of references."""
+    assert Decoder(tuple).decode([{"t": "object", "v": [7, "Stack"]}]) == [(7, "Stack")]
+
+
+@pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf, -0.0])
+def test_special_floats_pass(special):
+    """nan, infinities and the sign of zero survive, also through JSON that knows none of them."""
+    back = decode(json.loads(json.dumps(encode(special), allow_nan=False)))
+    assert repr(back) == repr(special)
+
+
+def nested(depth, value=None):
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def cyclic():
+    value = []
+    value.append(value)
+    return value
+
+
+def laughs():
+    value = "ha"
+    for _ in range(12):
+        value = [value] * 10
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [nested(MAX_DEPTH + 2), nested(900), cyclic(), laughs(), (n for n in iter(int, 1)), 1 << 5_000_000],
+    ids=["deep", "deeper", "cyclic", "billion laughs", "endless", "huge integer"],
+)
+def test_values_beyond_the_limits_are_refused_quickly(value):
+    """Depth, size and endlessness are errors and no crash."""
+    started = time.monotonic()
+    with pytest.raises(ValueCodecError):
+        encode(value)
+    assert time.monotonic() - started < 5
+
+
+MODULUS = 2**61 - 1  # hash(n * MODULUS) == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"t": "set", "v": [{"t": "int", "v": hex(n * MODULUS)} for n in range(20_000)]},
+        {"t": "dict", "v": [[{"t": "int", "v": hex(n * MODULUS)}, 0] for n in range(20_000)]},
+        {"t": "int", "v": "0x" + "f" * 2_000_000},
+        {"t": "decimal", "v": "9" * 100_000},
+        {"t": "fraction", "v": ["0x" + "f" * 100_000, "0x" + "e" * 100_000]},
+        {"t": "fraction", "v": ["0x1", "0x0"]},
+        {"t": "set", "v": [[1]]},
+        {"t": "range", "v": ["0x0", "0x1", "0x0"]},
+        {"t": "float", "v": "1_0"},
+        {"t": "bytes", "v": "zz"},
+        {"t": "object", "v": [1, "X"]},
+        {"t": "nothing", "v": 1},
+        {"t": "int"},
+        {"t": 1, "v": 1},
+        {"t": "dict", "v": [[1]]},
+        {"t": "dict", "v": [[[1], 2]]},
+        nested(MAX_DEPTH + 2),
+    ],
+    ids=lambda data: str(data)[:40],
+)
+def test_hostile_messages_are_refused_quickly(data):
+    """Keys of one hash, oversized numbers and malformed values take no time and raise the one error."""
+    started = time.monotonic()
+    with pytest.raises(ValueCodecError):
+        decode(data)
+    assert time.monotonic() - started < 2
