@@ -62,7 +62,7 @@ $(VENV)/.ready: pyproject.toml scripts/setup.sh
 	@touch $@
 
 $(VENV)/.ready-test: pyproject.toml scripts/setup.sh
-	@sh scripts/setup.sh $(VENV) '.[test]'
+	@sh scripts/setup.sh $(VENV) '.[test,lint]'
 	@touch $@ $(VENV)/.ready
 
 $(VENV)/.ready-release: pyproject.toml scripts/setup.sh

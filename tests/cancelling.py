@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 
 import redraft
+from descriptors import open_files
 from redraft.usage import NO_USAGE
 from redraft.graders import Jury
 from redraft.models import Chat
@@ -498,17 +499,6 @@ class RemoteServer:
 
     def begin(self, name, seed):
         return self.url
-
-
-def open_files():
-    """Return the open sockets and files of this process, except pipes to itself."""
-    found = set()
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
-        except FileNotFoundError:
-            continue
-    return {each for each in found if "/proc/" not in each[1]}
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -69,7 +69,15 @@ def pytest_collection_modifyitems(config, items):
 
 
 def slow_tests(items):
-    return [item for item in items if item.get_closest_marker("slow")]
+    """The tests marked slow. Of a table that is marked `slow(but_each=n)`, one in n rows is not: the first, the n + 1st ..."""
+    rows, slow = Counter(), []
+    for item in items:
+        if marker := item.get_closest_marker("slow"):
+            test = item.path, item.originalname
+            each = marker.kwargs.get("but_each")
+            slow += [item] if each is None or rows[test] % each else []
+            rows[test] += 1
+    return slow
 
 
 def chosen_slow_tests(items, which):

@@ -69,7 +69,7 @@ def test_code_that_never_returns_ends_with_the_deadline():
     assert len(lines) == 7
     for name, stop, parsed, seconds in lines:
         assert (stop, parsed) == ("deadline", None), name
-        assert seconds < 3, name
+        assert seconds < 30, name
 
 
 called_in = []  # the threads in which the code below was called

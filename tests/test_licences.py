@@ -43,6 +43,8 @@ NOT_INSTALLED = {  # packages that no test uses, but for one that runs where the
     "mkdocs-llmstxt": "ISC",
     "mkdocs-material": "MIT",
     "mkdocstrings-python": "ISC",
+    # of the extra `lint`
+    "import-linter": "BSD-2-Clause",
     # of the extra `release`
     "build": "MIT",
     "twine": "Apache-2.0",

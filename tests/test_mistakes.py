@@ -94,7 +94,7 @@ CALLS = {
     "no patience": (lambda: refine_with(patience=0), ["patience", ">= 1", "0"]),
     "a million drafts": (lambda: refine_with(drafts=10**6), ["drafts", "from 1 to 1,000", "1000000"]),
     "a number without end": (lambda: refine_with(min_delta=10**400), ["min_delta", "a number >= 0"]),
-    "a number that cannot be printed": (lambda: refine_with(retries=-(10**5000)), ["retries", "a whole number >= 0", "<int>"]),
+    "a number that cannot be printed": (lambda: refine_with(retries=-(10**5000)), ["retries", "a whole number >= 0", "digits>"]),
     "a plan's class": (lambda: refine_with(plan=SelfRefine), ["plan", "write SelfRefine(...)"]),
     "a budget as a number": (lambda: refine_with(budget=5), ["budget", "Budget(calls=10)", "5"]),
     "a budget below 0": (lambda: Budget(usd=-1), ["budget: usd", ">= 0", "-1"]),

@@ -6,19 +6,25 @@ Values are shortened in messages: an argument may be a whole document, or an obj
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf, isfinite
+from math import inf, isfinite, log10
 from reprlib import Repr
 from typing import Any, TypeGuard
 
 from .errors import ConfigError
 
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
+MAX_SHOWN_BITS = 10_000  # of an integer; Python writes none of more than 4,300 digits
 MAX_NAMES = 12  # names in a message
 _OR_NONE = {True: " or None", False: ""}
 
 
 class _ShortRepr(Repr):
     """Returns short forms; an object whose `repr` fails is shown as its class, without a memory address."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > MAX_SHOWN_BITS:
+            return f"<int of about {int(x.bit_length() * log10(2)) + 1:,} digits>"
+        return super().repr_int(x, level)
 
     def repr_instance(self, x: object, level: int) -> str:
         try:
@@ -34,7 +40,7 @@ _SHORT_REPR.maxstring, _SHORT_REPR.maxother, _SHORT_REPR.maxlong = 300, 300, 100
 
 
 def format_value(value: object, max_length: int = MAX_VALUE_LENGTH) -> str:
-    """Return the `repr` of a value in at most `max_length` characters, with its length if it is cut."""
+    """Return the `repr` of a value in at most `max_length` characters, with its length if it is cut or is an enormous integer."""
     try:
         text = repr(value[: max_length + 1]) if isinstance(value, str | bytes) else _SHORT_REPR.repr(value)
     except Exception:  # noqa: BLE001  (a foreign `repr`, or an integer of thousands of digits)

@@ -160,6 +160,7 @@ EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {
         ModelTimeoutError,
         ModelUnavailableError,
         RateLimitError,
+        SandboxUnavailableError,
         StoreError,
         StoreLockedError,
     )

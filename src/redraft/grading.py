@@ -68,7 +68,7 @@ async def grade(
         GradingError: No grader could say anything.
         BudgetExhaustedError: The budget or the time ran out before any grader had graded.
     """
-    report = (await _grade_all([_task_of(sample, "sample")], graders, judge, answer, settings))[0]
+    report = (await grade_tasks([_task_of(sample, "sample")], graders, judge, answer=answer, settings=settings, names=[""]))[0]
     if report.error:
         raise report.error
     return report
@@ -118,7 +118,8 @@ async def grade_many(
     if isinstance(samples, str | bytes | Mapping | Task | type) or not isinstance(samples, Iterable):
         raise checks.invalid_argument("samples", f"a list, each item {SAMPLE_FORMS}", samples)
     tasks = [_task_of(sample, f"samples[{n}]") for n, sample in enumerate(samples)]
-    return await _grade_all(tasks, graders, judge, answer, settings) if tasks else []
+    names = [f"samples[{n}]" for n in range(len(tasks))]
+    return await grade_tasks(tasks, graders, judge, answer=answer, settings=settings, names=names) if tasks else []
 
 
 def _task_of(sample: Any, name: str) -> Task:
@@ -159,12 +160,17 @@ def _make_task(name: str, make_task: Callable[[], Task]) -> Task:
         raise ConfigError(f"{name}: {error}") from None
 
 
-async def _grade_all(tasks: Sequence[Task], graders: Any, judge: Any, answer: Any, settings: GradeSettings) -> list[GradeReport]:
-    """Return a report for each task. Raises ConfigError before any call."""
+async def grade_tasks(
+    tasks: Sequence[Task], graders: Any, judge: Any, *, answer: Any, settings: GradeSettings, names: Sequence[str]
+) -> list[GradeReport]:
+    """Return a report for each task. `names` say in errors which task is meant, such as "rows.csv:3"; "" says nothing.
+
+    Raises ConfigError before any call.
+    """
     session = await _open_session(tasks, graders, judge, answer, settings)
     try:
         deadline_at = session.options.deadline_at
-        refinements = [_make_refinement(task, session, deadline_at, n if len(tasks) > 1 else None) for n, task in enumerate(tasks)]
+        refinements = [_make_refinement(task, session, deadline_at, name) for task, name in zip(tasks, names, strict=True)]
         semaphore = asyncio.Semaphore(session.options.max_in_flight)
         return await gather_or_cancel(_report_of(refinement, semaphore) for refinement in refinements)
     finally:
@@ -184,12 +190,12 @@ async def _open_session(tasks: Sequence[Task], graders: Any, judge: Any, answer:
     return Session(options, None, graders, await resolve_model(judge))
 
 
-def _make_refinement(task: Task, session: Session, deadline_at: float | None, n: int | None) -> Refinement:
-    """Return the refinement that grades a task; `n` is the number of the sample, for errors. Raises ConfigError."""
+def _make_refinement(task: Task, session: Session, deadline_at: float | None, name: str) -> Refinement:
+    """Return the refinement that grades a task; `name` begins an error, if it is not "". Raises ConfigError."""
     try:
         refinement = make_refinement(task, session, deadline_at)
     except ConfigError as error:
-        raise error if n is None else ConfigError(f"samples[{n}]: {error}") from None
+        raise (ConfigError(f"{name}: {error}") if name else error) from None
     if rankers := [grader.name for grader in refinement.trace.panel if grader.compares]:
         raise ConfigError(f"graders: {rankers[0]!r} ranks several responses; a single one needs a grader that scores it")
     return replace(refinement, owns_session=False)

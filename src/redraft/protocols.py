@@ -196,7 +196,8 @@ class Grader(Protocol):
     - `grade_calls`: the number of calls that it makes for each candidate; 1 without it. `setup_calls`: the number of those that
       it makes once for a task, in addition.
     - `needs`: the fields of the task (context, reference, tests) without which it cannot grade. `check_task(task)`: raises
-      ConfigError for another task that it cannot grade.
+      ConfigError for another task that it cannot grade. `check_environment()`: raises ConfigError if it can grade nothing on
+      this machine, because something that it needs is missing.
     - `reads_metadata`: whether it reads the task's metadata; without it, graders that are not Redraft's own are assumed to.
     - `reads_tool_calls`: True if it grades candidates that call tools. Without any such grader they are returned ungraded.
     - `editable`: True if it offers repairs without a model: `async repair(task, candidate)` returns an `Edit` that it scores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -19,6 +19,7 @@ from .editor import FormEditor
 from .errors import ConfigError, StoreError
 from .graders import GraderSpec, Judge, RequirementGrader, Rubric, as_grader, must
 from .graders.base import as_grader_spec, asks_judge, check_forms, check_needs, parts_for, unique_name
+from .graders.execution import check_environment
 from .graders.fingerprint import grader_fingerprint
 from .middleware import (
     BudgetTracker,
@@ -117,6 +118,12 @@ class Session:
         if self.graders is None and self.writer is None and self.judge is None and self.options.answer is None:
             return (), assign_roles(self, [])
         return self.resolve_panel(())
+
+    @property
+    def common_grading(self) -> tuple[tuple[PanelGrader, ...], Collection[Any]]:
+        """The panel without a task's own requirements, and its graders."""
+        panel, roles = self.common_panel()
+        return panel, roles.graders.values()
 
     def _check_trust(self, panel: tuple[PanelGrader, ...], roles: Roles) -> tuple[PanelGrader, ...]:
         """Add what validation cards say of the graders, if asked for. Raises ConfigError for an untrusted grader."""
@@ -414,9 +421,10 @@ def scoring_graders(panel: Iterable[PanelGrader]) -> list[PanelGrader]:
 
 
 def check_task(grader: Any, task: Task) -> None:
-    """Raise ConfigError for a task that a grader, or a part of it, cannot grade."""
+    """Raise ConfigError for a task that a grader, or a part of it, cannot grade, or not on this machine."""
     if needs := getattr(grader, "needs", ()):
         check_needs(grader.name, needs, task)
+    check_environment(grader)
     if check := getattr(grader, "check_task", None):
         check(task)
     for part in parts_for(grader, task):

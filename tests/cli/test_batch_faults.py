@@ -115,6 +115,7 @@ async def test_an_output_that_another_program_empties_ends_the_run(tmp_path, ser
 @pytest.mark.parametrize(
     "fails", [500, b'{"choices": []}', b"<html>no</html>", b'{"choi', b"null"], ids=["500", "empty", "page", "cut", "null"]
 )
+@pytest.mark.slow(but_each=3)
 async def test_an_unreadable_body_is_retried_like_a_500(tmp_path, serve, fails):
     """Three retries make four calls of unknown usage; the next row is not affected."""
     server = serve(Server(fails=fails))
@@ -232,6 +233,7 @@ FATES = {"deleted": remove, "replaced": replace, "moved": move}
 
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.journal", "out.jsonl.journal-wal"])
+@pytest.mark.slow(but_each=3)
 async def test_a_deleted_file_ends_the_run_and_loses_no_answer(tmp_path, serve, name, fate):
     """The error names it and what is left; the same call resumes with every answer that was paid for."""
     folder = tmp_path / "work"
@@ -360,6 +362,7 @@ def test_a_deleted_output_exits_with_1(redraft, serve):
 
 
 @pytest.mark.parametrize("most", [20_000, 200_000])
+@pytest.mark.slow(but_each=2)
 def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
     """Whether the output or the journal has no room: exit code 1, the path, and the same command resumes."""
     table(tmp_path / "in.jsonl", [f"say {i} {'x' * 2000}" for i in range(60)])

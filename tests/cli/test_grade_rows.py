@@ -156,3 +156,21 @@ def test_a_grader_of_a_missing_module_is_named_so(redraft, grader, says):
     (redraft.folder / "text.txt").write_text("hi")
     done = redraft("grade", "--response", "text.txt", "--grader", grader, "--model", "none")
     assert done.returncode == 2 and says in done.err and ("module" in done.err) == ("module" in says), done.err
+
+
+ROWS = {
+    "rows.jsonl": '{"prompt": "a", "response": "x", "reference": "x"}\n\n{"prompt": "b", "response": "y"}\n',
+    "rows.csv": "question,response,reference\na,x,x\nb,y,\n",
+    "one.jsonl": '\n\n{"prompt": "a", "response": "x"}\n',
+}
+
+
+@pytest.mark.parametrize("file", ROWS)
+def test_a_row_that_lacks_what_a_grader_needs_is_named_by_its_line(redraft, file):
+    """And the column that is empty there."""
+    (redraft.folder / file).write_text(ROWS[file])
+    done = redraft("grade", file, "--grader", "exact")
+    assert done.returncode == 2
+    empty = "" if file == "one.jsonl" else " (column 'reference' empty)"
+    assert f"{file}:3{empty}: grader 'exact' needs a task with reference" in done.err
+    assert "samples[" not in done.err

@@ -42,6 +42,7 @@ def commands(folder, model):
 
 
 @pytest.mark.parametrize("name", ["run", "best", "grade", "batch"])
+@pytest.mark.slow(but_each=2)
 def test_an_expired_deadline_names_the_endpoint_that_did_not_answer(redraft, base_url_without_answers, name):
     """The message has the address and the model."""
     done = redraft(*commands(redraft.folder, f"{base_url_without_answers}#tiny")[name], "--deadline", "1")

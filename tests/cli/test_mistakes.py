@@ -256,7 +256,7 @@ def test_a_closed_pipe_ends_the_program_quietly(folder):
     assert process.wait(60) == 1 and said == b""
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize("sent", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_sigterm_during_validation_says_how_to_resume(redraft, serve, sent):
     """The message says what is saved and how to resume."""
     server = serve(lambda messages, n: "no verdict")

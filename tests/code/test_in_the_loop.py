@@ -371,3 +371,26 @@ def test_validate_takes_how_code_is_run(tmp_path):
     ]
     settings = {"kind": "pass", "cards_dir": tmp_path}
     assert validate_sync(rows, "tests", trust_in_process=True, sandbox="auto", packages=[], **settings).card.unjudged == 0
+
+
+def test_rows_of_mbpp_in_a_batch(tmp_path):
+    """The columns of the set-up belong to the asserts; a row without tests fails with the reason, and the others go on."""
+    rows = [
+        {"test_list": ["assert f(1) == 1"], "test_setup_code": "", "test_imports": []},
+        {"test_list": ["assert g(f(1)) == 2"], "test_setup_code": "def g(n): return n + 1"},
+        {"test_list": '["assert math.sqrt(f(4)) == 2"]', "test_imports": '["import math"]'},
+        {"test_list": [], "test_setup_code": "import math"},
+        {"test_list": ""},
+        {"test_list": ["assert f(1) == 2"]},
+    ]
+    rows = [{"prompt": f"Write f, number {n}.", "response": "def f(n): return n", **row} for n, row in enumerate(rows)]
+    asked = dict(answer="code:python", mode="grade", columns={"tests": "test_list"})
+    report = redraft.batch_sync(rows, tmp_path / "out.jsonl", False, **asked)
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    found.sort(key=lambda row: row["prompt"])
+    assert [row["tests_score"] for row in found] == [1, 1, 1, None, None, 0]
+    assert all("needs a task with tests; this task has none" in row["error"] for row in found[3:5])
+    assert (report.done, report.failed) == (4, 2)
+    changed = [{**row, "test_setup_code": "def g(n): return n"} if n == 1 else row for n, row in enumerate(rows)]
+    again = redraft.batch_sync(changed, tmp_path / "out.jsonl", False, **asked)
+    assert again.reused == 5, "only the row whose set-up changed is graded again"

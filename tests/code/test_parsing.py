@@ -6,7 +6,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.code import parse_tests, parsing
+from redraft.code import parse_tests, parsing, run_tests
 from redraft.code.assertion_code import read_test_code
 from redraft.code.calls import default_entry_point
 from redraft.code.program import complete_program
@@ -111,6 +111,24 @@ def test_lists_of_asserts_become_calls(tests):
     tolerances = [test.comparer.tolerance for test in parsed.calls]
     assert tolerances[:2] == [None, None]
     assert (tolerances[2].absolute, tolerances[3].relative) == (1e-3, 0.1)
+
+
+SET_UP = {
+    "code": {"test_setup_code": "def g(n):\n    return n + 1"},
+    "imports": {"test_imports": ["from fractions import Fraction as g"]},
+    "both": {"test_imports": ["import math"], "test_setup_code": "g = math.floor"},
+    "texts": {"test_imports": '["import math"]', "test_setup_code": "g = math.floor", "test_list": '["assert f(1) == g(1.0)"]'},
+    "none": {"test_imports": [], "test_setup_code": None, "test_list": ["assert f(1) == 1"]},
+}
+
+
+@pytest.mark.parametrize("name", SET_UP)
+def test_the_set_up_of_mbpp_comes_before_its_asserts(name, sandbox):
+    """Imports, then code; the asserts use both."""
+    right = "def f(n): return n + 1" if name == "code" else "def f(n): return n"
+    tests = parse_tests({"test_list": ["assert f(1) == g(1)"], **SET_UP[name]})
+    assert run_tests(right, tests).score == 1
+    assert run_tests("def f(n): return 7", tests).score == 0
 
 
 @pytest.mark.parametrize(
@@ -238,6 +256,8 @@ def test_hiding_tests_by_number():
             "of the kind 'calls' and the hidden ones of the kind 'stdio'",
         ),
         ({"test_list": "assert f(1)"}, "tests.test_list must be a list of texts"),
+        ({"test_list": MBPP, "test_imports": "import math"}, "tests.test_imports must be a list of texts"),
+        ({"test_list": MBPP, "test_setup_code": ["import math"]}, "tests.test_setup_code must be text"),
         ([{"testtype": "functional", "input": "1", "output": "one"}], r"tests\[0\]: input and output must be JSON"),
         ([{"testtype": "functional", "input": "[" * 100_000, "output": "1"}], r"tests\[0\]: .* nested more than 200 deep"),
         ({"entry_point": 3, "tests": ["assert f(1)"]}, "tests.entry_point must be text"),

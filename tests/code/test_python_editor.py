@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redraft
+from redraft.answers.code import CodeAnswer
 from redraft.code import PythonEditor, TestReport, TestResult, parse_tests
 from redraft.code.agreement import similar_calls
-from redraft.code.editor import is_better, visible_tests
+from redraft.code.editor import PARALLEL_RUNS, is_better, visible_tests
 from redraft.code.report import make_report
 from redraft.core.records import Candidate, Feedback
 from redraft.errors import ConfigError, SandboxUnavailableError
@@ -77,6 +78,14 @@ def test_certain_repairs_count_even_if_some_tests_still_fail():
     repair = PythonEditor(max_runs=20).repair(code, parse_tests(TESTS), TableRun(lambda c: run.passing(c) or set()))
     assert repair.code == fixed
     assert repair.after.passed == 2
+
+
+def test_a_certain_repair_is_no_repair_if_it_helps_nothing_in_the_end():
+    """It leads to other changes; alone, with no more tests that pass, it is not offered."""
+    code, fixed = "def f(x):\n    return sqrt(x)\n", "from math import sqrt\ndef f(x):\n    return sqrt(x)\n"
+    run = TableRun(lambda changed: {0})
+    assert PythonEditor(max_runs=20).repair(code, parse_tests(TESTS), run) is None
+    assert fixed in run.codes
 
 
 ALIKE = "def f(x):\n    return x < 2\n"
@@ -168,7 +177,7 @@ def test_the_time_is_bounded():
         return make_report("calls", [result_of(test, False) for test in tests.items], None)
 
     seconds = asyncio.run(timed(PythonEditor(max_runs=1_000, seconds=0.2).arepair(CODE, parse_tests(TESTS), slow)))
-    assert seconds < 3
+    assert seconds < 30  # a thousand runs would take 100 s
 
 
 async def timed(work):
@@ -211,12 +220,18 @@ REPAIRED = {
     "start": ("def f(x):\n    return x\n\nassert f(1) == 2", ["assert f(9) == 9"], None),
     "loop": ("def f(xs):\n    for x in xs:\n        if x > 3:\n            return True\n        return False", ["assert f([1, 4])", "assert not f([1])", "assert f([9])", "assert not f([2, 3])"], None),
     "recursion": ("def f(n):\n    return n if n < 2 else f(n - 1) + 1", ["assert f(3000) == 3000", "assert f(3) == 3"], "setrecursionlimit"),
+    "import and name": ("def f(s):\n    count = Counter(s)\n    return cuont['a'] + cuont['b']", ["assert f('aaa') == 3", "assert f('b') == 1"], "import Counter"),
+    "null and name": ("def f(x):\n    result = x if x != null else 0\n    return reslt + reslt", ["assert f(1) == 2", "assert f(5) == 10"], "None"),
+    "names": ("def f(first, second):\n    return frist + secnd", ["assert f(1, 1) == 2", "assert f(5, 2) == 7"], None),
+    "import and bound": ("def f(n):\n    out = []\n    for i in range(isqrt(n)):\n        out.append(i)\n    return out", ["assert f(9) == [0, 1, 2, 3]", "assert f(4) == [0, 1, 2]", "assert f(1) == [0, 1]", "assert f(0) == [0]"], "import isqrt"),
+    "syntax, import and name": ("def f(n):\n    if n < 0\n        return 0\n    return floor(valeu(n) / 2)\ndef value(n):\n    return n", ["assert f(-1) == 0", "assert f(5) == 2"], "import floor"),
     "program": ("n = int(input()\nprint(n * 2)", [{"stdin": "3\n", "stdout": "6\n"}], None),
 }  # fmt: skip
 
 
 @needs_sandbox
 @pytest.mark.parametrize("name", REPAIRED)
+@pytest.mark.slow(but_each=2)
 def test_a_program_is_repaired_in_the_sandbox(name):
     """Real programs and tests of several kinds."""
     code, tests, part = REPAIRED[name]
@@ -288,11 +303,27 @@ def test_findings_are_repaired_where_that_keeps_what_the_code_does(name):
     assert (edit and edit.text, edit.note if edit else "") == (repaired, note)
 
 
-def test_the_grader_of_syntax_offers_repairs():
-    """Only small changes of code are offered."""
-    edit = asyncio.run(CodeSyntax().repair(TASK, Candidate(0, "def f(x)\n    return 1")))
-    assert edit.text == "def f(x):\n    return 1"
-    assert asyncio.run(CodeSyntax().repair(TASK, Candidate(0, "I cannot do that."))) is None
+SYNTAX = {
+    "a colon": ("def f(x)\n    return 1", "def f(x):\n    return 1", False),
+    "a function cut off": ("x = 1\ndef g(", "x = 1", True),
+    "a sentence": ("So it goes like this:\n\nx = 1\nif x\n    y = 1", "\nx = 1\nif x:\n    y = 1", True),
+    "no code": ("I cannot do that.", None, None),
+    "a body": ("    if x > 1:\n        return 1\n    return 2", None, None),
+    "a body that lost its indentation": ("if x > 1:\n    return 1\nreturn 2", None, None),
+    "a body of one line": ("return x", None, None),
+    "a body that ends with return": ("total = 0\nfor x in xs:\n    total += x\nreturn total", None, None),
+    "blocks of a body": ("if x:\nreturn 1\nelse:\nreturn 2", None, None),
+}
+
+
+@pytest.mark.parametrize("name", SYNTAX)
+def test_the_grader_of_syntax_offers_repairs_and_says_whether_they_lose_something(name):
+    """Only small changes are offered, and none that drops a statement of a function's body."""
+    text, repaired, lossy = SYNTAX[name]
+    edit = asyncio.run(CodeSyntax().repair(TASK, Candidate(0, text)))
+    assert (edit and edit.text, edit.lossy if edit else None) == (repaired, lossy)
+    edits = list(CodeAnswer("python").repairs(text))
+    assert [(each.text, each.lossy) for each in edits] == ([] if repaired is None else [(repaired, lossy)])
 
 
 # ---- repairs that graders offer
@@ -353,19 +384,76 @@ def test_a_repair_that_raises_is_a_failure_and_ends_nothing():
     assert [failure.role for failure in result.trace.failures.values()] == ["repair"]
 
 
-async def test_the_seconds_bound_the_whole_repair():
-    """The first run counts, half of the seconds is left for changes, and a program that runs at the end is stopped."""
-    tests = parse_tests([{"input": [n], "output": n + 1} for n in (1, 2)], "f")
+TWO_TESTS = [{"input": [n], "output": n + 1} for n in (1, 2)]
+OVERRUNS = {  # which run hangs, and how many are started at most
+    "the first": (lambda code, n: n == 0, 1),
+    "one of a changed program": (lambda code, n: n > 0, 1 + PARALLEL_RUNS),
+    "the last": (lambda code, n: n > 0 and code == RIGHT, 1_000),
+}
+
+
+@pytest.mark.parametrize("which", OVERRUNS)
+async def test_the_seconds_bound_each_run(which):
+    """What still runs at the end is stopped, whichever run it is."""
+    hangs, most = OVERRUNS[which]
     started, ended = [], []
 
     async def run(code, tests, limits):
-        started.append(monotonic())
+        started.append(code)
         try:
-            await asyncio.sleep(0.4 if len(started) == 1 else 60)
+            await asyncio.sleep(60 if hangs(code, len(started) - 1) else 0)
         finally:
-            ended.append(monotonic())
+            ended.append(code)
         return make_report("calls", [TestResult("f(1)", False, seconds=0.1), TestResult("f(2)", False, seconds=0.1)], None)
 
-    assert await PythonEditor(seconds=0.4).arepair("def f(n):\n    return n", tests, run) is None
-    assert len(started) == len(ended) > 1
-    assert 0.5 < ended[-1] - started[0] < 10
+    begun = monotonic()
+    assert await PythonEditor(seconds=0.6, max_runs=50).arepair(CODE, parse_tests(TWO_TESTS, "f"), run) is None
+    assert monotonic() - begun < 5
+    assert len(started) == len(ended) <= most
+
+
+async def test_the_seconds_bound_the_search_for_changes(monkeypatch):
+    """The worker that makes proposals is stopped, too."""
+    cancelled = []
+
+    async def endless(*_, **__):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.append(True)
+
+    monkeypatch.setattr("redraft.code.proposals.run", endless)
+    begun = monotonic()
+    assert await PythonEditor(seconds=0.4).arepair(CODE, parse_tests(TESTS), TableRun(lambda code: set())) is None
+    assert monotonic() - begun < 5
+    assert cancelled
+
+
+TIMES = [
+    # CPU limit of a test, outcome of the two tests after the repair, whether it counts
+    (10.0, (True, True), True),
+    (10.0, (True, False), False),  # the second may have passed within the limits of the grader
+    (0.5, (True, False), True),  # it had all its time before
+]
+
+
+@pytest.mark.parametrize(("cpu_seconds", "after", "counts"), TIMES)
+async def test_a_test_that_got_less_time_before_the_repair_must_pass_after_it(cpu_seconds, after, counts):
+    """The code as it is gets a part of the seconds, so nothing is known of a test that ran out of them."""
+    code, fixed = "def f(x):\n    return sqrt(x)\n", "from math import sqrt\ndef f(x):\n    return sqrt(x)\n"
+    allowed = []
+
+    async def run(changed, tests, limits):
+        allowed.append(limits.cpu_seconds)
+        oks = after if changed == fixed else (False, False)
+        results = [
+            TestResult(f"t{n}", ok, error="" if ok else f"{error}", seconds=0.01)
+            for n, (ok, error) in enumerate(zip(oks, ("NameError", "out of time: more than 1 seconds"), strict=True))
+        ]
+        return make_report("calls", results, None)
+
+    editor = PythonEditor(seconds=8)
+    repair = await editor.arepair(code, parse_tests(TWO_TESTS, "f"), run, Limits(cpu_seconds=cpu_seconds))
+    assert (repair is not None) == counts
+    assert allowed[0] == min(1.0, cpu_seconds)
+    assert max(allowed) <= cpu_seconds

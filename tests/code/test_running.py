@@ -1,17 +1,21 @@
 """Reports of programs that are right, wrong, slow, or end early, by each kind of tests."""
 
+import ast
 import asyncio
+import builtins
 import os
 import signal
 import time
+from importlib import import_module
 
 import pytest
+from descriptors import open_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redraft.code import arun_tests, parse_tests, run_tests
 from redraft.code.loader import load
 from redraft.code.program import complete_program
-from redraft.code.session import runner_settings
+from redraft.code.session import IMPORTED, runner_settings
 from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox
 
@@ -421,12 +425,30 @@ def test_an_interpreter_of_another_version_gets_the_source():
     assert [module.decode(module.encode((1, {2}))) for module in loaded] == [(1, {2})] * 3
 
 
+@pytest.mark.parametrize("main", IMPORTED)
+def test_what_a_module_in_a_sandbox_imports_goes_with_it(main):
+    """Each module that is sent imports, of this package, only modules that are sent before it."""
+    sent = list(runner_settings(main)["modules"].items())
+    for n, (_, packed) in enumerate(sent):
+        imported = {
+            node.module for node in ast.walk(ast.parse(packed["source"])) if isinstance(node, ast.ImportFrom) and node.level
+        }
+        assert imported <= {name for name, _ in sent[:n]}
+
+
+def test_modules_of_a_sandbox_change_nothing_where_they_are_imported():
+    """Editors and type checkers import the runners as any other module."""
+    before = callable
+    import_module("redraft.code.driver_runner")
+    assert builtins.callable is before
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 async def test_cancelling_at_any_time_leaves_nothing_open():
     """A call may be cancelled while its process starts; its descriptors are closed, too."""
     tests = parse_tests([{"input": [1], "output": 1}], "f")
     assert (await arun_tests("def f(x): return x", tests)).score == 1
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for delay in range(20):
         task = asyncio.create_task(arun_tests("import time\ntime.sleep(20)", tests))
         await asyncio.sleep(delay / 400)
@@ -434,9 +456,9 @@ async def test_cancelling_at_any_time_leaves_nothing_open():
         with pytest.raises(asyncio.CancelledError):
             await task
     deadline = time.monotonic() + 5
-    while (left := len(os.listdir("/proc/self/fd")) - before) > 0 and time.monotonic() < deadline:
+    while (left := open_files() - before) and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
-    assert left <= 0
+    assert left == set()
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,19 @@ def test_nothing_is_made_of_text_that_is_no_code_or_that_is_right(code):
     assert repair_syntax(code) is None
 
 
+@given(
+    st.lists(
+        st.sampled_from(["if x:", "    y = 1", "    return y", "return x", "for x in y:", "else:", "def f(", "y = (1"]), max_size=5
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_a_repair_never_loses_a_return(lines):
+    """What is a whole statement is no end that was cut off."""
+    code = "\n".join(lines)
+    repaired = repair_syntax(code)
+    assert repaired is None or repaired.code.count("return") == code.count("return")
+
+
 def test_most_of_a_text_is_never_removed():
     """A program of which only the first line is code is not reduced to it."""
     broken = "x = 1\n" + "\n".join(f"@@ {n} := ((" for n in range(8))

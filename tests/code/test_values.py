@@ -150,12 +150,71 @@ def test_an_object_is_refused_unless_it_may_be_referred_to(value):
     with pytest.raises(ValueCodecError, match="cannot be passed by value"):
         encode(value)
     with pytest.raises(ValueCodecError, match="cannot be passed by value"):
-        decode(Encoder(lambda _: {"t": "object", "v": [1, "Liar"]}).encode(value))
+        decode(Encoder(lambda _: {"t": "object", "v": [1, "Liar", []]}).encode(value))
 
 
 def test_a_reference_is_resolved_by_the_one_who_allows_it():
     """The driver's side makes proxies of references."""
-    assert Decoder(tuple).decode([{"t": "object", "v": [7, "Stack"]}]) == [(7, "Stack")]
+    assert Decoder(tuple).decode([{"t": "object", "v": [7, "Stack", ["__len__", "__other__"]]}]) == [(7, "Stack", ["__len__"])]
+
+
+ARRAYS = {
+    "i8": ([2, 2], [1, 2, 3, 4], [[1, 2], [3, 4]]),
+    "f4": ([1, 2, 1], [0.5, 2.0], [[[0.5], [2.0]]]),
+    "b1": ([], [True], True),
+    "U": (None, ["a"], "a"),
+    "c8": ([2, 0], [], [[], []]),
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_become_lists_one_in_the_other(kind):
+    """Without NumPy on this side; without dimensions they are their only item."""
+    shape, items, lists = ARRAYS[kind]
+    content = {"t": "array", "v": [kind, shape, encode(items)]}
+    assert decode(content) == lists
+    assert Decoder(array=lambda *parts: parts).decode(content) == (kind, shape, items)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ["O", [1], [1]],
+        ["i8", [1], ["a"]],
+        ["i8", [2], [1]],
+        ["i8", [-1, -1], [1]],
+        ["i8", [0, 10**12], []],
+        ["i8", [1] * 40, [1]],
+        ["f8", [1.0], [1.0]],
+        ["i8", "1", [1]],
+        ["i8", None, []],
+        [],
+        None,
+    ],
+)
+def test_what_is_no_array_is_refused(content):
+    """Its type, its shape and each item are checked before anything is made of it."""
+    with pytest.raises(ValueCodecError):
+        decode({"t": "array", "v": content})
+
+
+@given(values)
+def test_containers_have_the_same_numbers_on_both_sides(value):
+    """So that one side can say what the other's lists, dictionaries and sets contain now."""
+    encoder, decoder = Encoder(), Decoder()
+    decoder.decode(json.loads(json.dumps(encoder.encode(value))))
+    assert decoder.containers == encoder.containers
+    contents = Encoder().encode_contents(encoder.containers)
+    again = Decoder(container=encoder.containers.__getitem__)
+    assert [again.decode(json.loads(json.dumps(each))) for each in contents] == encoder.containers
+
+
+def test_a_container_that_is_shared_stays_one():
+    """Two rows of a table may be the same list."""
+    row = [0]
+    decoder = Decoder(container=lambda number: decoder.containers[number])
+    table = decoder.decode(Encoder(share=True).encode([row, row, [0]]))
+    assert table[0] is table[1] is not table[2] and table == [[0], [0], [0]]
 
 
 @pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf, -0.0])
@@ -191,10 +250,10 @@ def laughs():
 )
 def test_values_beyond_the_limits_are_refused_quickly(value):
     """Depth, size and endlessness are errors and no crash."""
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(ValueCodecError):
         encode(value)
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5
 
 
 MODULUS = 2**61 - 1  # hash(n * MODULUS) == 0
@@ -213,7 +272,8 @@ MODULUS = 2**61 - 1  # hash(n * MODULUS) == 0
         {"t": "range", "v": ["0x0", "0x1", "0x0"]},
         {"t": "float", "v": "1_0"},
         {"t": "bytes", "v": "zz"},
-        {"t": "object", "v": [1, "X"]},
+        {"t": "object", "v": [1, "X", []]},
+        {"t": "container", "v": 0},
         {"t": "nothing", "v": 1},
         {"t": "int"},
         {"t": 1, "v": 1},
@@ -225,7 +285,7 @@ MODULUS = 2**61 - 1  # hash(n * MODULUS) == 0
 )
 def test_hostile_messages_are_refused_quickly(data):
     """Keys of one hash, oversized numbers and malformed values take no time and raise the one error."""
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(ValueCodecError):
         decode(data)
-    assert time.monotonic() - started < 2
+    assert time.thread_time() - started < 2

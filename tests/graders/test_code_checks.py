@@ -12,6 +12,7 @@ from redraft import Candidate, Task
 from redraft.code import ruff, type_checkers
 from redraft.code.findings import ToolError
 from redraft.errors import ConfigError, SandboxUnavailableError
+from redraft.graders.execution import check_environment
 from redraft.graders.registry import grader_from_spec
 from redraft.sandbox import Execution, Sandbox
 from redraft.sync import run_sync
@@ -27,6 +28,7 @@ BY_TOOL = ["lint", "security", "types"]
 async def run_grader(spec, text, reference=GOOD, **fields):
     grader = grader_from_spec(spec)
     task = Task("q", reference=reference, **fields)
+    check_environment(grader)
     if hasattr(grader, "check_task"):
         grader.check_task(task)
     feedback = await grader.grade(task, Candidate(0, text), None)
@@ -268,6 +270,7 @@ async def test_a_tool_that_is_stopped_gives_no_score(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("form", ["{}", "Here:\n```python\n{}```\nDone."], ids=["alone", "in a fence"])
+@pytest.mark.slow(but_each=3)
 async def test_the_editor_applies_safe_fixes(code, fixed, form):
     """To the code in the answer; the text around it stays."""
     edit = await grader_from_spec("lint").repair(Task("q"), Candidate(0, form.format(code)))

@@ -11,7 +11,7 @@ from redraft.code import parse_tests
 from redraft.code.timing import compare_speed
 from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.graders.registry import grader_from_spec
-from redraft.sandbox import Sandbox
+from redraft.sandbox import Limits, Sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -39,6 +39,7 @@ async def run_speed(code, reference=LOOP, spec="speed:rounds=3", tests=TESTS, **
         ("import time\nclock = time.perf_counter\ntime.perf_counter = time.process_time = lambda: 0\n" + SLOW, "speed", 0.05, 0.7),
     ],
 )
+@pytest.mark.slow(but_each=2)
 async def test_the_score_is_the_ratio_of_times(code, spec, lowest, highest):
     """A program that changes the clock changes its own clock only. The bounds are wide, since other tests load the machine."""
     feedback = await run_speed(code, spec=spec)
@@ -145,10 +146,11 @@ def test_the_cpu_time_of_a_process(tmp_path):
 async def test_cancelling_ends_the_programs():
     """At once, not when their time is over."""
     endless = "def total(n):\n    while True:\n        pass\n"
-    task = asyncio.create_task(compare_speed(endless, endless, parse_tests(TESTS, "total")))
+    limits = Limits(cpu_seconds=60, wall_seconds=120)
+    task = asyncio.create_task(compare_speed(endless, endless, parse_tests(TESTS, "total"), limits=limits))
     await asyncio.sleep(0.5)
     started = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20

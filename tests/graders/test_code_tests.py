@@ -45,9 +45,9 @@ async def grade(answer, tests=TESTS, grader=CodeTests(), prompt="Write fib(n).",
         (
             "I cannot do that.",
             0.0,
-            ("fib(0): SyntaxError: invalid syntax (<solution>, line 1), expected 0 (line 1: I cannot do that.)",),
+            ("the program: SyntaxError: invalid syntax (<solution>, line 1) (line 1: I cannot do that.)",),
         ),
-        ("", 0.0, ("test 1: there is no code",)),
+        ("", 0.0, ("the program: there is no code",)),
     ],
 )
 async def test_scores_and_actions(answer, score, actions):
@@ -57,6 +57,39 @@ async def test_scores_and_actions(answer, score, actions):
     assert feedback.actions[: len(actions)] == actions
     assert feedback.done is (None if score == 1 else False)
     assert all("6765" not in action for action in feedback.actions)
+
+
+STDIO = [{"stdin": "4\n", "stdout": "leap\n"}]
+CALLS = [{"input": [3], "output": 6}, {"input": [4], "output": 24}]
+WORDING = {
+    "printed": ("print('no')", STDIO, ("the input '4\\n': it prints 'no\\n', expected 'leap\\n'",)),
+    "no syntax": ("def f(n:\n  return", CALLS, ("the program: SyntaxError: '(' was never closed (<solution>, line 1) (line 1: def f(n:)",)),
+    "no function": ("x = 1", CALLS, ("the program: there is no function to call: name it (entry_point)",)),
+    "a huge int": ("def f(n): return 10 ** 5000", CALLS[:1], ("f(3): it returns <int of about 5,001 digits>, expected 6",)),
+    "a huge int in a list": ("def f(n): return [10 ** 5000]", CALLS[:1], ("f(3): it returns [<int of about 5,001 digits>], expected 6",)),
+    "recursion": (
+        "def f(n):\n    return n * f(n - 1)",
+        CALLS,
+        (
+            "f(3): RecursionError: maximum recursion depth exceeded, expected 6 (line 2, in f: return n * f(n - 1));"
+            " 1 other test fails in the same way",
+        ),
+    ),
+    "two errors": (
+        "def f(n):\n    if n == 3:\n        raise ValueError(n)\n    raise KeyError(n)",
+        CALLS,
+        (
+            "f(3): ValueError: 3, expected 6 (line 3, in f: raise ValueError(n))",
+            "f(4): KeyError: 4, expected 24 (line 4, in f: raise KeyError(n))",
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "tests", "actions"), WORDING.values(), ids=WORDING)
+async def test_actions_say_once_what_is_wrong_and_where(code, tests, actions):
+    """A program prints and a function returns; an error that several tests show is told once, with its line."""
+    assert (await grade(code, json.dumps(tests))).actions == actions
 
 
 async def test_the_record_says_how_it_was_measured():
@@ -77,7 +110,9 @@ async def test_expected_values_can_be_kept_back():
 async def test_many_failures_are_counted_and_not_listed():
     """A prompt holds a few failures, each on one line and short."""
     rows = [{"input": ["x" * 5000, n], "output": n} for n in range(30)]
-    feedback = await grade("def fib(a, b):\n    raise ValueError('y\\n' * 9999)", json.dumps(rows), metadata={"entry_point": "fib"})
+    feedback = await grade(
+        "def fib(a, b):\n    raise ValueError(f'{b}' + 'y\\n' * 9999)", json.dumps(rows), metadata={"entry_point": "fib"}
+    )
     assert len(feedback.actions) == 6
     assert feedback.actions[-1] == "Correct the others that fail, too: 30 tests in all."
     assert all("\n" not in action and len(action) < 1500 for action in feedback.actions)

@@ -1,6 +1,8 @@
 """Computed graders under attack: appended text raises no weak answer, and no text makes a grader crash or hang."""
 
 import time
+from functools import cache
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -79,34 +81,36 @@ def reference_for(spec):
     return CALLS if spec.startswith("tool_call") else REFERENCES.get(spec, PLANTS)
 
 
+make_grader = cache(grader_from_spec)
+
+
 async def score_of(spec, text, reference=None):
     task = Task("q", reference=reference or reference_for(spec), context=CONTEXT)
-    return (await grader_from_spec(spec).grade(task, Candidate(0, text), None)).score
+    return (await make_grader(spec).grade(task, Candidate(0, text), None)).score
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("spec", WEAK)
-async def test_appended_attacks_raise_no_score(spec, attack):
+@pytest.mark.slow(but_each=2)
+async def test_appended_attacks_raise_no_score(spec):
     """The attack is on its own line, after a blank line, or in the same line."""
     for weak in WEAK[spec]:
         before = await score_of(spec, weak)
-        for between in ("\n", "\n\n", " "):
+        for attack, between in product(ATTACKS, ("\n", "\n\n", " ")):
             after = await score_of(spec, weak + between + attack)
-            assert after is None or after <= before, (weak, between)
+            assert after is None or after <= before, (weak, between, attack)
 
 
 @pytest.mark.parametrize("spec", ["tool_calls", "tool_calls:mode=any", "tool_calls:mode=subset"])
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_attacks_hide_no_unwanted_call(spec, attack):
+async def test_attacks_hide_no_unwanted_call(spec):
     """Where no tool call is expected, text around a call does not hide it."""
-    assert await score_of(spec, f"{CALLS}\n{attack}", "[]") == 0
+    for attack in ATTACKS:
+        assert await score_of(spec, f"{CALLS}\n{attack}", "[]") == 0, attack
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_attacks_choose_no_letter(attack):
+async def test_attacks_choose_no_letter():
     """Only an explicit statement chooses an option."""
-    for letter in "ABCDE":
-        assert await score_of("math", f"I do not know.\n{attack}", letter) == 0
+    for attack, letter in product(ATTACKS, "ABCDE"):
+        assert await score_of("math", f"I do not know.\n{attack}", letter) == 0, (attack, letter)
 
 
 TEXTS = st.text(st.characters(), max_size=60) | st.lists(
@@ -163,7 +167,8 @@ TEXTS = st.text(st.characters(), max_size=60) | st.lists(
 @example(text="[" * 900 + "]" * 900, reference="1e999")
 @example(text="1e999", reference="1e999")
 @example(text="-9e999%", reference="1e-999")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow(but_each=2)
 async def test_any_text_gives_a_score_or_a_config_error(spec, text, reference):
     """The score lies in [0, 1] or is None; a ConfigError concerns the task."""
     try:
@@ -201,11 +206,18 @@ LONG = {
 }
 
 
-USUAL = ("words", "digits", "lines")  # the other shapes are slow tests: there are 200 combinations
+USUAL = ("words", "digits")
+MEASURED = [*WEAK, *PADDABLE]
 
 
-@pytest.mark.parametrize("shape", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in LONG])
-@pytest.mark.parametrize("spec", [*WEAK, *PADDABLE])
+def in_time_of_length(spec, shape):
+    """The parameters of a test. It is slow for an unusual shape, and for options of a grader that is measured without them."""
+    base, colon, _ = spec.partition(":")
+    usual = shape in USUAL and not (colon and base in MEASURED)
+    return pytest.param(spec, shape, marks=() if usual else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("spec", "shape"), [in_time_of_length(*case) for case in product(MEASURED, LONG)])
 async def test_long_texts_take_linear_time(spec, shape):
     """200 KB of anything take seconds, also on a busy machine."""
     began = time.process_time()

@@ -202,6 +202,7 @@ def test_every_grader_has_a_stable_name():
     assert all(map(is_own, public))
 
 
+@pytest.mark.slow
 def test_stable_names_are_unique():
     """No stable name occurs twice in the source."""
     names = [

@@ -1,6 +1,7 @@
 """Every grader by name: Redraft's, requirements, and those of other packages."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from redraft.protocols import Comparer, Grader
 from redraft.errors import ConfigError
 from redraft.graders import as_grader, entries, find_entry
 from redraft.graders import registry
+from redraft.graders.fingerprint import grader_fingerprint
 
 
 def test_names_are_unique(monkeypatch):
@@ -206,3 +208,41 @@ def test_unknown_name_lists_the_nearest():
     with pytest.raises(ConfigError, match=r"^unknown grader 'helpfulnes'; did you mean 'helpfulness'.*`redraft graders` lists all"):
         as_grader("helpfulnes")
     assert registry.ENTRY_POINT_GROUP == "redraft.graders"
+
+
+JUDGES = {
+    # spec: rubric, scoring, criteria_mode
+    "judge": ("default", "written", "together"),
+    "judge:helpfulness": ("helpfulness", "written", "together"),
+    "judge:scoring=expectation": ("default", "expectation", "together"),
+    "judge:criteria_mode=separate,helpfulness": ("helpfulness", "written", "separate"),
+    "judge:helpfulness,scoring=expectation,criteria_mode=separate": ("helpfulness", "expectation", "separate"),
+    "clarity:scoring=expectation": ("clarity", "expectation", "together"),
+}
+
+
+@pytest.mark.parametrize("spec", JUDGES)
+def test_judges_take_options_after_their_name(spec):
+    """Each way to judge has a name of its own in the trace, and a fingerprint of its own."""
+    judge = as_grader(spec)
+    assert (judge.rubric.name, judge.scoring, judge.criteria_mode) == JUDGES[spec]
+    assert judge.name == spec
+    prints = {each: grader_fingerprint(as_grader(each), lambda model: "") for each in JUDGES}
+    same = [each for each in JUDGES if prints[each] == prints[spec]]
+    assert same == [spec]
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("judge:scoring=mean", "grader 'judge': scoring must be written or expectation, got 'mean'"),
+        ("judge:helpfulness,scorin=expectation", "'scorin=expectation' is not an option; did you mean scoring="),
+        ("clarity:criteria_mode=alone", "grader 'clarity': criteria_mode must be together or separate"),
+        ("clarity:fast", "grader 'clarity' takes nothing after a colon"),
+        ("judge:my=rubric.toml", "rubric 'my=rubric.toml' cannot be read"),
+    ],
+)
+def test_wrong_options_of_a_judge_are_named(spec, says):
+    """The name of a file may hold an equals sign."""
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        as_grader(spec)

@@ -105,6 +105,9 @@ def request_hash(body):
     return f"{row:08d}{hashlib.sha256(NONCE.sub(b'->', body)).hexdigest()[:24]}"
 
 
+CODE_MARK = b"[code]"  # in a prompt: the answer is a program, which is right in one of three cases
+
+
 def answer_text(sha, body):
     """The answer to a request, and the tokens of both."""
     asked = json.loads(body)
@@ -112,6 +115,8 @@ def answer_text(sha, body):
     dice = random.Random(sha)
     schema = form.get("json_schema", {}).get("schema")
     text = json.dumps(instance(schema, dice, dice.random(), sha[:12])) if schema else prose(sha, dice)
+    if CODE_MARK in body:
+        text = f"```python\ndef f(n):\n    return n + {dice.randrange(3)}  # {sha[:12]}\n```"
     return text, len(body) // 4, len(text) // 4
 
 

@@ -376,8 +376,14 @@ async def test_a_run_spends_more_of_its_budget_on_hard_rows(tmp_path, rows, budg
     assert sum(row["calls"] for row in told[::2]) > 1.3 * sum(row["calls"] for row in told[1::2])
 
 
-@pytest.mark.parametrize("width", [4, 64])
-@pytest.mark.parametrize("budget", [Budget(calls=120), Budget(calls=240), Budget(usd=2.4)])
+@pytest.mark.parametrize(
+    ("budget", "width"),
+    [(Budget(calls=120), 4), (Budget(calls=240), 64), (Budget(usd=2.4), 4)]
+    + [
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in ((Budget(calls=120), 64), (Budget(calls=240), 4), (Budget(usd=2.4), 64))
+    ],
+)
 async def test_budget_is_reserved_for_the_final_check(tmp_path, rows, budget, width):
     """Every row starts and finishes, although comparisons come last."""
     model = Writer()

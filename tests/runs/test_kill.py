@@ -93,6 +93,7 @@ def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, rows, se
     assert times(server, begun) == whole
 
 
+@pytest.mark.slow
 def test_after_two_signals_a_run_ends_at_once(tmp_path, rows, serve):
     """It does not wait for calls that would take an hour; the same command resumes it."""
     slow = serve("--latency", 3600, "--jitter", 0)

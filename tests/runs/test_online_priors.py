@@ -113,8 +113,10 @@ async def test_the_order_of_completion_does_not_change_the_output(tmp_path_facto
     assert (other / "out.jsonl").read_bytes() == wanted
 
 
-@pytest.mark.parametrize("answers", [[3], [10, 30], [5, 5, 5, 5, 5, 5, 5, 5]])
-@pytest.mark.parametrize("now", [False, True])
+@pytest.mark.parametrize(
+    ("answers", "now"),
+    [([3], True), ([10, 30], False), ([10, 30], True), pytest.param([5] * 8, False, marks=pytest.mark.slow), ([5] * 8, True)],
+)
 async def test_an_interrupted_run_learns_the_same_priors(tmp_path, tmp_path_factory, answers, now):
     """Across a refit, too, priors are read from the journal or learned again from the same rows."""
     wanted, learned = await undisturbed_run(tmp_path_factory.mktemp("calm"))

@@ -97,6 +97,22 @@ async def test_the_output_equals_that_of_a_local_run(tmp_path_factory, tmp_path,
     assert any(re.fullmatch(r"batch 1: 24 requests, batch_1 in progress \(0 done\)", state) for state in states), states
 
 
+async def test_the_code_of_answers_is_run_as_in_a_local_run(tmp_path_factory, tmp_path, provider, run_by_provider_batch, sandbox):
+    """Tests run on this machine between the batches, and their verdicts ask for the next drafts."""
+    rows = [{"prompt": f"Write f(n), which adds 1. [code] {n}", "tests": [{"input": [n], "output": n + 1}]} for n in range(6)]
+    asked = dict(PLAIN, answer="code:python", editor=False, graders=["tests"])
+    folder = tmp_path_factory.mktemp("home")
+    with serving("logging_server.py", "--latency", 0.001) as server:
+        local = await asyncio.to_thread(batch_sync, rows, folder / "out.jsonl", server.model, **asked)
+    server = provider()
+    report = await BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, **WAVES, **asked).go()
+    assert (tmp_path / "out.jsonl").read_bytes() == (folder / "out.jsonl").read_bytes()
+    scores = [(row["initial_score"], row["best_score"]) for row in output_bytes(tmp_path)]
+    assert {0, 1} >= {best for _, best in scores} and 1 in {best for _, best in scores}
+    assert report.failed == local.failed == 0 and any(first < best for first, best in scores)
+    assert "live" not in server.counts()
+
+
 @pytest.mark.slow
 async def test_a_killed_run_submits_no_request_twice(tmp_path, rows, local, provider):
     """After kill -9 at any moment the submitted batches are found, and the output is the same. A budget that just suffices still

@@ -193,6 +193,7 @@ class LongAnswerModel(RecordingModel):
 
 @pytest.mark.parametrize("limit", ["output_tokens", "tokens"])
 @pytest.mark.parametrize("shards", [1, 3, 8])
+@pytest.mark.slow(but_each=3)
 def test_shards_keep_a_token_budget(tmp_path, rows, local_shards, limit, shards):
     """With the longest possible answers the limit is not exceeded, and the report has the tokens spent."""
     model = LongAnswerModel()

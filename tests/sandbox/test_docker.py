@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sandbox.test_attacks import RUN
 
+from redraft.code import parse_tests, run_tests
 from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox, SandboxedProcessError, docker
 from redraft.sandbox import tiers as tiers_module
@@ -90,6 +91,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
+@pytest.mark.slow(but_each=2)
 def test_how_a_program_ends(start, sandbox, name):
     """The record has the limit, exit code or signal of the program, not those of the client."""
     program, limits, end = ENDS[name]
@@ -203,6 +205,50 @@ def test_an_image_that_is_not_there():
     """The error has the client's words, and says what to do."""
     with pytest.raises(SandboxUnavailableError, match=r"docker:missing: .*No such image: missing.*docker pull IMAGE"):
         Sandbox("docker:missing").tier
+
+
+@pytest.mark.skipif(bool(IMAGE), reason="the packages of another image")
+def test_packages_are_those_of_the_image(start, tmp_path):
+    """A package may be named by its distribution or its module."""
+    sandbox = Sandbox("docker:image", packages=["pip", "json"])
+    assert sandbox.tier == "docker:image"
+    (tmp_path / "run.py").write_text(ECHO)
+    with sandbox.start(tmp_path / "run.py", None) as process:
+        assert process.request({"run": "__import__('pip').__name__"}) == "pip"
+
+
+def test_a_package_that_the_image_lacks():
+    """It is an error, before anything runs, and no verdict; the error says what to do."""
+    sandbox = Sandbox(f"docker:{IMAGE or 'image'}", packages=["json", "nothing-of-that-name"])
+    message = r"docker:.*the image '.*' has no package 'nothing-of-that-name': .*pip install nothing-of-that-name.*packages="
+    with pytest.raises(SandboxUnavailableError, match=message):
+        sandbox.tier
+    tests = parse_tests([{"input": [], "output": 1}], "f")
+    with pytest.raises(SandboxUnavailableError, match=message):
+        run_tests("import json\ndef f(): return 1", tests, sandbox=sandbox)
+
+
+@pytest.mark.skipif(bool(IMAGE), reason="the image is a good one")
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [
+        ("#!/bin/sh\nexit 127", r"docker:image: .*with Python 3.11 or later as python3"),
+        (
+            "#!{python} -IS\nimport sys\nsys.version_info = (3, 8, 1)\nexec(sys.argv[sys.argv.index('-c') + 1])",
+            "is Python 3.8, and 3.11 or later is needed",
+        ),
+    ],
+    ids=["no Python", "an old one"],
+)
+def test_an_image_without_a_new_python(tmp_path, python, message):
+    """Nothing runs in it."""
+    real = os.path.realpath(sys.executable)
+    (tmp_path / "python3").write_text(python.replace("{python}", real))
+    (tmp_path / "python3").chmod(0o755)
+    stand_in = STAND_IN.replace("{python!r}, [{python!r}, *program[1:]]", f"{str(tmp_path / 'python3')!r}, program")
+    (tmp_path / "clients" / "docker").write_text(stand_in.format(python=real))
+    with pytest.raises(SandboxUnavailableError, match=message):
+        Sandbox("docker:image").tier
 
 
 def test_no_client(monkeypatch, tmp_path):

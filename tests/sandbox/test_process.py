@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from descriptors import open_files
 from sandbox.grader import is_alive
 from sandbox.test_attacks import LEARNED, RUN, tiers
 
@@ -290,12 +291,12 @@ def test_a_forked_copy_of_the_caller(sandbox, echo):
     process = sandbox.start(echo, "x")
     pid = os.fork()
     if pid == 0:
-        time.sleep(5)
+        time.sleep(60)
         os._exit(0)
     try:
         started = time.monotonic()
         assert process.wait().stdout == "the end of x\n"
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 30
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -303,14 +304,14 @@ def test_a_forked_copy_of_the_caller(sandbox, echo):
 
 def test_no_descriptor_is_left(sandbox, echo):
     """A process leaves no descriptor open here, however it ends."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for message in (1, {"run": "os._exit(1)"}, {"run": "os.close(channel._target)"}):
         with sandbox.start(echo, None) as process:
             try:
                 process.request(message)
             except SandboxedProcessError:
                 pass
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() <= before
 
 
 def test_tools(sandbox):

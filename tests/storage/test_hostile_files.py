@@ -153,6 +153,7 @@ def read_all(path, **how):
     "how", [pytest.param({}, id="to write"), pytest.param({"read_only": True}, id="to read", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("kind", [*FOREIGN, *CELLS])
+@pytest.mark.slow(but_each=4)
 def test_hostile_journal_is_a_typed_error(tmp_path, kind, how):
     """No SQL of the journal is executed, and the error names the file within a bounded time."""
     path = tmp_path / "j"
@@ -202,6 +203,7 @@ def test_recovery_of_a_hostile_journal_ends(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", [*FOREIGN, "bytes for a name"])
+@pytest.mark.slow(but_each=2)
 def test_hostile_shard_journal_is_not_merged(tmp_path, kind):
     """A file with the name of a shard journal is checked like any journal."""
     part = tmp_path / "j.1-of-2"

@@ -4,6 +4,8 @@ import random
 import subprocess
 import sys
 
+import pytest
+
 from redraft.storage import Journal
 
 WRITING = """
@@ -49,6 +51,7 @@ def kill_writer(path, kill, after):
     return [line.split() for line in lines if line.endswith("\n")]
 
 
+@pytest.mark.slow
 def test_twelve_kills_lose_nothing_committed(tmp_path):
     """Twelve processes write to one journal in turn, and each is killed while it writes."""
     path, committed, chance = tmp_path / "j", [], random.Random(4)

@@ -4,7 +4,7 @@ import json
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redraft import tables
@@ -46,6 +46,38 @@ def test_usual_columns_are_recognised(values, said):
     task = shape.task(values)
     assert shape.description == said
     assert ([dict(m) for m in task.messages], task.response) == (HI, "Yo")
+
+
+CHECK = "def check(candidate):\n    assert candidate(1) == 2\n"
+PAIRS = {"inputs": ["1"], "outputs": ["2"]}
+TESTS = {
+    "HumanEval": ({"prompt": "Hi", "test": CHECK, "entry_point": "f"}, "test"),
+    "MBPP": ({"text": "Hi", "test_list": ["assert f(1) == 2"], "challenge_test_list": []}, "test_list"),
+    "MBPP in a cell": ({"text": "Hi", "test_list": "['assert f(1) == 2', 'assert f(2) == 3']"}, "test_list"),
+    "APPS": ({"question": "Hi", "input_output": json.dumps(PAIRS)}, "input_output"),
+    "APPS as an object": ({"question": "Hi", "input_output": PAIRS}, "input_output"),
+    "calls": ({"prompt": "Hi", "test": [{"input": [1], "output": 2}]}, "test"),
+    "calls in a cell": ({"prompt": "Hi", "test": '[{"input": [1], "output": 2}]'}, "test"),
+    "a test file": ({"prompt": "Hi", "test": "import unittest\nclass T(unittest.TestCase):\n    pass"}, "test"),
+    "both": ({"prompt": "Hi", "tests": "anything", "test": CHECK}, "tests"),
+    "a text": ({"prompt": "Hi", "test": "A test of patience. We assert that it works."}, None),
+    "a split": ({"prompt": "Hi", "test": "train"}, None),
+    "a flag": ({"prompt": "Hi", "test": True}, None),
+    "a list": ({"prompt": "Hi", "test_list": ["blood", "urine"]}, None),
+    "mixed": ({"prompt": "Hi", "test_list": ["assert f()", "urine"]}, None),
+    "a message": ({"prompt": "Hi", "test": {"role": "user", "content": "x"}}, None),
+    "JSON": ({"prompt": "Hi", "test": '{"input": 3}'}, None),
+}
+
+
+@pytest.mark.parametrize(("values", "column"), TESTS.values(), ids=TESTS)
+def test_a_column_is_tests_if_it_holds_tests(values, column):
+    """The names of published data sets are also names of other columns, which stay metadata; so does a column that is not wanted."""
+    for columns, expected in ((TaskColumns(), column), (TaskColumns(tests=""), None)):
+        shape = infer_columns([values], columns)
+        task = shape.task(values)
+        assert (shape.columns.tests, bool(task.tests)) == (expected, bool(expected))
+        assert task.metadata.keys() == values.keys() - {"prompt", "text", "question", expected}
 
 
 @pytest.mark.parametrize("values", [{"text": "Hi"}, {"prompt": "Hi", "response": None}, {"messages": HI}, {"instruction": "Hi"}])
@@ -230,6 +262,7 @@ JSON = st.recursive(
 )
 
 
+@example({"prompt": [{"role": None}], "response": [{"role": [], "content": None}]})
 @given(st.dictionaries(st.sampled_from([*GOOD, "messages", "input", "output", "text", "query"]), JSON))
 def test_any_row_is_a_task_or_a_value_error(values):
     """It holds for a row with its own mapping and with the mapping of another row."""

@@ -101,6 +101,7 @@ def surround(field):
 
 @pytest.mark.parametrize("given_as", [list, iter], ids=["list", "iterator"])
 @pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.slow(but_each=2)
 def test_hostile_row_stops_no_batch(tmp_path, field, given_as):
     """Every row has a result or appears in the errors file with its place and a reason."""
     table = surround(field)
@@ -287,6 +288,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read there")
 @pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.slow(but_each=3)
 def test_small_file_uses_little_memory(tmp_path, name):
     """An oversized value is reported with file and place, and the rows before and after it are read."""
     write, most_rows, said = BOMBS[name]

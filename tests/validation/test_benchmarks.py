@@ -107,6 +107,7 @@ def test_conversations_have_roles_and_contents_only(tmp_path):
 
 NOT_BENCHMARKS = {
     "another subset": [{"prompt": "p", "chosen": "a", "rejected": "b", "subset": "mine"}],
+    "a subset that is no text": [{"prompt": "p", "chosen": "a", "rejected": "b", "subset": ["hep-go"]}],
     "chats": [{"prompt": "p", "chosen": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "a"}],
                "rejected": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "b"}], "subset": "x"}],
     "two of a domain": [{"prompt": "p", "chosen": ["a", "b"], "rejected": ["c", "d"], "domain": "chat"}],

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from redraft import Budget, Judge, ScriptedModel, Task
+from redraft.core.records import Feedback
 from redraft.session import Session
 from redraft.errors import AuthenticationError, ConfigError, GradingError, ModelUnavailableError, StoreError
 from redraft.graders import Jury
@@ -114,6 +115,41 @@ async def test_grader_errors_are_unreadable_verdicts(tmp_path):
     assert {x.name: x.value for x in found.card.measures}["unreadable"] == pytest.approx(1 / 3)
 
 
+class Silent:
+    """A grader that only computes and scores no answer but "0 points"."""
+
+    name = "silent"
+    model_free = True
+
+    def __init__(self, reason="", error=None):
+        self.reason, self.error = reason, error
+
+    async def grade(self, task, candidate, ask):
+        if candidate.text == "0 points":
+            return Feedback(0.5)
+        if self.error:
+            raise self.error
+        return Feedback(None, self.reason)
+
+
+SILENT = {
+    "a reason": (Silent("the tool did not finish:\nout of memory"), "the tool did not finish: out of memory"),
+    "no reason": (Silent(), "it gave no score"),
+    "an error": (Silent(error=OSError("no disk")), r"OSError: no disk"),
+    "a long reason": (Silent("x" * 5_000), "x" * 300),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+async def test_a_grader_without_a_score_says_why(tmp_path, name):
+    """The reasons are counted in the report and in the card."""
+    grader, reason = SILENT[name]
+    result = await validate_grader(CardStore(tmp_path), CountingJudge(), grader=grader)
+    [(found, times)] = result.card.parse_errors.items()
+    assert found.startswith(reason) and len(found) <= 400
+    assert times == 10
+
+
 @pytest.mark.parametrize(("error", "most"), [(AuthenticationError("401"), 2), (ModelUnavailableError("down"), 12)])
 async def test_permanent_errors_stop_the_run(tmp_path, error, most):
     """A wrong key stops it at once and an outage after ten failures in a row, without a card."""
@@ -190,11 +226,19 @@ def test_case_must_match_its_kind():
 
 async def test_nonsense_is_an_unreadable_verdict(tmp_path):
     """A nonsense answer is never right and is counted separately."""
-    found = await validate_grader(CardStore(tmp_path), lambda messages: "I like it.")
+    replies = iter([verdict_json(5)])
+    found = await validate_grader(CardStore(tmp_path), lambda messages: next(replies, "I like it."))
     by = {x.name: x for x in found.card.measures}
-    assert by["unreadable"].value == 1
-    assert by["accuracy"].value == 0
+    assert 0 < by["unreadable"].value < 1
     assert not found.card.trusted
+
+
+async def test_nonsense_alone_makes_no_card(tmp_path):
+    """Nothing was measured, also when the saved verdicts are read again; the error says why."""
+    for _ in range(2):
+        with pytest.raises(GradingError, match="nothing could be judged: .*`restart`"):
+            await validate_grader(CardStore(tmp_path), lambda messages: "I like it.")
+    assert not list(tmp_path.rglob("card.*"))
 
 
 async def test_repeats_are_separate(tmp_path):

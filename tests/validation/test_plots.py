@@ -4,7 +4,7 @@ import shutil
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -79,6 +79,7 @@ def test_hostile_name_is_text(draw):
     assert not set("\x1b\u202e\x00\ufffe\ud800") & set(svg)
 
 
+@settings(max_examples=20)
 @given(st.text())
 def test_any_name_can_be_drawn(name):
     """Any text as a name gives a valid plot."""

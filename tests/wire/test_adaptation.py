@@ -131,8 +131,11 @@ async def test_impossible_role_order_is_an_error(faults):
     assert len(faults.requests) == 1
 
 
-@pytest.mark.parametrize("task", [TALK, OPENED], ids=["neighbours", "an assistant begins"])
-@pytest.mark.parametrize("where", ["server", "process"])
+@pytest.mark.parametrize(
+    ("where", "task"),
+    [("server", TALK), ("server", OPENED), ("process", TALK), pytest.param("process", OPENED, marks=pytest.mark.slow)],
+    ids=["server-neighbours", "server-an assistant begins", "process-neighbours", "process-an assistant begins"],
+)
 async def test_strict_template_accepts_any_task(request, where, task):
     """llama.cpp with Gemma's template rejects adjacent messages of one role and a leading assistant message."""
     model = (

@@ -101,6 +101,7 @@ SENT = {
 @pytest.mark.parametrize("ends", ["timeout", "deadline", "cancel"])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("case", SENT)
+@pytest.mark.slow(but_each=3)
 async def test_sent_requests_count_as_calls(case, stream, ends):
     """However the run ends, it counts the requests that were sent and knows only the usage that the server reported."""
     where, (calls, tokens) = SENT[case]

@@ -34,6 +34,7 @@ async def asks(text, model):
 
 @pytest.mark.parametrize("who", WAITS)
 @pytest.mark.parametrize("answer", [never, fs.error(429, "busy", headers={"Retry-After": "100"})], ids=["silent", "asks to wait"])
+@pytest.mark.slow(but_each=2)
 async def test_deadline_error_names_the_silent_endpoint(faults, who, answer):
     """It holds for any call that was waited for and for a pause, and the error never shows a key."""
     faults.says(answer)

@@ -74,7 +74,11 @@ def _describe(writer, gguf, words, template) -> None:
 
 
 def _tensors(size: int, likely: str):
-    """Return random weights; dimension 0 is constant and makes words likely, raw bytes unlikely and the end token possible."""
+    """Return random weights; two dimensions are not random.
+
+    Dimension 0 is constant and makes words likely, raw bytes unlikely and the end token possible. Dimension 1 says that the token is
+    a space, which ends the prompt, and makes the end token impossible there: an empty answer is an error, and would be a rare one.
+    """
     import numpy as np
 
     chance = np.random.default_rng(0)
@@ -85,7 +89,9 @@ def _tensors(size: int, likely: str):
     embedding, output = noise(size, WIDTH), noise(size, WIDTH) * 10
     embedding[:, 0], output[:, 0] = 1.0, 0.0
     output[:2, 0] = output[3:259, 0] = -20.0
-    output[2, 0], output[259 : 259 + len(WORDS), 0] = 0.6, 0.8
+    output[2, 0], output[259 : 259 + len(WORDS), 0] = 0.42, 0.8
+    embedding[:, 1], output[:, 1] = 0.0, 0.0
+    embedding[-1, 1], output[2, 1] = 3.0, -10.0
     for character in likely:
         output[259 + len(WORDS) + ord(character) - 33, 0] = 1.5
     yield "token_embd.weight", embedding
@@ -98,7 +104,7 @@ def _tensors(size: int, likely: str):
 def _layer(noise, np):
     narrow = WIDTH // HEADS * KV_HEADS
     mixed, down = noise(WIDTH, WIDTH), noise(WIDTH, INNER)
-    mixed[0] = down[0] = 0.0
+    mixed[:2] = down[:2] = 0.0
     yield from (("attn_norm", np.ones(WIDTH, np.float32)), ("ffn_norm", np.ones(WIDTH, np.float32)))
     yield from (("attn_q", noise(WIDTH, WIDTH)), ("attn_k", noise(narrow, WIDTH)), ("attn_v", noise(narrow, WIDTH)))
     yield from (("attn_output", mixed), ("ffn_gate", noise(INNER, WIDTH)), ("ffn_up", noise(INNER, WIDTH)), ("ffn_down", down))

@@ -134,10 +134,10 @@ class CodeAnswer:
         if self.language != "python" or function_body(text):
             return
         from ..code.proposals import repaired_syntax
+        from ..code.slips import loses_lines
 
         if repaired := repaired_syntax(text):
-            lost = sum(map(bool, text.split("\n"))) > sum(map(bool, repaired.code.split("\n")))
-            yield Edit(repaired.code, repaired.note, lossy=lost)
+            yield Edit(repaired.code, repaired.note, lossy=loses_lines(text, repaired.code))
 
     def to_data(self, value: str, text: str) -> Any:
         return value

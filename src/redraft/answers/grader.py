@@ -44,7 +44,10 @@ class AnswerGrader:
         return self.form.instruction
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return 1 or 0, with the errors as actions. Raises what the user's validators raise, except what means a wrong value."""
+        """Return 1 or 0, with the errors as actions. A validator of the user that raises on a value has not accepted it.
+
+        Raises what such a validator raises for another reason than the value, such as an OSError.
+        """
         if candidate.truncated:
             reason = "the answer was cut off at the token limit"
             return Feedback(0.0, reason, (f"{reason}: write a shorter one, and all of it",), done=False, nearness=0.0)

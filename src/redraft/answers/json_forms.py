@@ -28,6 +28,8 @@ from .schemas import endpoint_schema, prompt_schema, resolve_root, wrap_schema, 
 
 T = TypeVar("T")
 
+VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a user's validator may raise because of the value. Anything else, such as an OSError, says nothing of the value."""
 MAX_ERRORS = 20  # errors of an answer that are listed
 MAX_ERROR_CHARS = 300
 MAX_VALUE_CHARS = 80  # characters of a wrong value in an error
@@ -229,6 +231,8 @@ class TypedAnswer(JsonAnswer[T]):
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False)
             raise invalid_answer([_error_line(each) for each in found[:MAX_ERRORS]], len(found)) from None
+        except VALUE_ERRORS as error:
+            raise invalid_answer([single_line(f"the value cannot be validated: {error_text(error)}")], 1) from error
         return validated
 
     def to_data(self, value: Any, text: str) -> Any:

@@ -56,7 +56,7 @@ KIND_DESCRIPTIONS: Mapping[Kind, str] = {
     "package": "a package that code of answers may import",
     "trust": "tests whose outcome the code could forge",
 }
-SAFE_TIERS = ("auto", "bubblewrap", "landlock")  # values of `sandbox` that need no consent
+SAFE_TIERS = ("auto", "bubblewrap")  # values of `sandbox` that need no consent: with Landlock, code learns more
 EXECUTION_OPTION = re.compile(rf"(?:^|,)\s*(?:{'|'.join(EXECUTION_FIELDS)})\s*=")  # in the spec of a grader that runs code
 MAX_JURY_SIZE = 200  # graders in a jury, nested juries included
 MAX_SHOWN = 500  # characters of a value in a message

@@ -7,7 +7,7 @@ and query.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -20,7 +20,7 @@ from ..answers import as_answer_form
 from ..core.task import Task, validate_tools
 from ..core.trace import Trace
 from ..errors import ConfigError
-from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader
+from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader, entries
 from ..graders.base import as_grader_spec
 from ..graders.rubric import overall_criterion, read_text_file
 from ..graders.template import Template
@@ -29,6 +29,7 @@ from ..middleware import Budget
 from ..models.endpoint_url import redacted_model_name, redacted_url
 from ..models.registry import LOCAL_SERVERS, alternative_models, canonical_name, openai_url, server_url, split_names
 from ..options import Options
+from ..protocols import Requirement
 from ..quality.priors import Priors
 from ..refinement import PROMPT_KEYS
 from ..requirements import KINDS, parse
@@ -44,6 +45,7 @@ from .options import SettingOption, parse_price
 from .output import check_single_stdin, notice, read_text, warning
 
 UNSAFE = "unsafe"  # the value of --sandbox for none
+WARNED_OF_UNSAFE = "redraft.warned_of_unsafe_code"  # key in a context's `meta`
 DEFAULT_PROMPT = "Improve this text."  # where only a response is given
 TRACE = "redraft.trace"  # key in a context's `meta`: the trace that settings were taken from
 UNSET_IN_TRACE = (
@@ -145,7 +147,18 @@ def _read_tools(file: str) -> tuple[Mapping[str, Any], ...]:
 
 def canonical_requirements(specs: Iterable[str]) -> list[str]:
     """Return requirements in their canonical form, for example with the schema that a file contains. Raises ConfigError."""
-    return [parse(spec).spec for spec in specs]
+    return [_parse_requirement(spec).spec for spec in specs]
+
+
+def _parse_requirement(spec: str) -> Requirement:
+    """Return a requirement. Raises ConfigError, which says so if the name is that of a grader."""
+    try:
+        return parse(spec)
+    except ConfigError as error:
+        name = spec.partition(":")[0].strip()
+        if name in KINDS or not any(entry.name == name for entry in entries()):
+            raise
+        raise ConfigError(f"--require {spec}: {name!r} is a grader and no requirement: --grader {spec}") from error
 
 
 def build_request(arguments: SharedArguments, trace: Trace, **more: Any) -> RefineRequest:
@@ -166,8 +179,7 @@ def build_settings(arguments: SharedArguments) -> Settings:
     Raises ConfigError.
     """
     settings: Settings = {**arguments.settings, "prices": parse_prices(arguments.price)}
-    if settings.get("sandbox") == UNSAFE:
-        warn_of_unsafe_code()
+    warn_if_unsafe(settings.get("sandbox"), arguments.grader)
     if "priors" in settings:
         settings["priors"] = load_priors(settings["priors"])
     return settings
@@ -199,9 +211,31 @@ def runs_unsafe_code(grader: Any) -> bool:
     return own or (isinstance(parts, tuple) and any(map(runs_unsafe_code, parts)))
 
 
+def warn_if_unsafe(sandbox: str | None, graders: Iterable[str]) -> None:
+    """Warn of --unsafe-exec, unless every named grader that runs code names a sandbox of its own."""
+    if sandbox == UNSAFE:
+        tiers = [tier for name in graders for tier in _own_tiers(load_grader(name))]
+        if not tiers or any(tier in ("auto", UNSAFE) for tier in tiers):
+            warn_of_unsafe_code()
+
+
+def _own_tiers(grader: Any) -> Iterator[str]:
+    """Yield the sandboxes that a grader and its parts name; "auto" for one that names none."""
+    grader = as_grader_spec(grader).grader
+    grader = as_grader(grader) if isinstance(grader, str) else grader
+    if isinstance(tier := getattr(grader, "sandbox", None), str):
+        yield tier
+    for part in getattr(grader, "parts", ()):
+        yield from _own_tiers(part)
+
+
 def warn_of_unsafe_code() -> None:
-    """Warn that code runs without a sandbox."""
-    warning("code of answers runs without a sandbox: it can read, change and send everything that you can")
+    """Warn once in a command that code runs without a sandbox."""
+    context = click.get_current_context(silent=True)
+    noted = {} if context is None else context.meta
+    if not noted.get(WARNED_OF_UNSAFE):
+        noted[WARNED_OF_UNSAFE] = True
+        warning("code of answers runs without a sandbox: it can read, change and send everything that you can")
 
 
 def hint_at_tests(graders: Sequence[Any] | None, answer: Any) -> None:

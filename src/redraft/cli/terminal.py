@@ -24,6 +24,7 @@ from ..core.records import Candidate, Feedback, Record
 from ..core.serialize import pack, record_to_json
 from ..core.steps import Step
 from ..core.trace import Trace
+from ..core.visible_tests import hidden_results
 from ..grade_report import GraderFeedback
 from ..result import Result, diagnosis_text, format_score
 from ..text import strip_control_sequences
@@ -187,7 +188,7 @@ class TraceView:
         table.add_column(ratio=1)
         for view in views:
             table.add_row(
-                _score_text(view), text_line(without_schema(self.label(view.grader))), text_line(without_schema(view.reason))
+                _score_text(view), text_line(without_schema(self.label(view.grader))), text_line(without_schema(shown_reason(view)))
             )
             if scores := criteria_text(view):
                 table.add_row("", "", text_line(scores, "dim"))
@@ -212,6 +213,14 @@ def without_schema(text: str) -> str:
     """Return the text with a long JSON object shortened to {…}."""
     start, end = text.find("{"), text.rfind("}") + 1
     return f"{text[:start]}{{…}}{text[end:]}" if 0 <= start < end - MAX_OBJECT else text
+
+
+def shown_reason(view: Feedback | GraderFeedback) -> str:
+    """Return the reason, and how many hidden tests pass, which are shown to people only."""
+    repeats = [view] if isinstance(view, Feedback) else view.repeats
+    if not (hidden := hidden_results(repeats)):
+        return view.reason
+    return f"{view.reason}{'; ' if view.reason else ''}hidden: {hidden[0]} of {hidden[1]}"
 
 
 def in_panel_order(trace: Trace, candidate: int) -> list[Feedback]:

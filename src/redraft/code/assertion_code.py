@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from ..errors import ConfigError
+from .arguments import checks_arguments, root
 from .asserts import CHECK_FUNCTION, check_function, checked_name, says_nothing
 from .parsing import parse
 
@@ -24,6 +25,10 @@ SOLUTION = "solution"  # the module name of the candidate
 CANDIDATE_MODULES = (SOLUTION, "candidate", "answer", "main", "submission")
 MODULE_NAMES = {"__name__", "__file__", "__doc__", "__builtins__"}
 MAX_PART_TEXT = 300
+LOST_CLASSES = {  # of values that arrive as something simpler: a list, a dictionary, an iterator, a proxy
+    *("Counter", "OrderedDict", "defaultdict", "ChainMap", "Generator", "Coroutine", "GeneratorType", "CoroutineType"),
+    *("FunctionType", "LambdaType", "MethodType", "Enum", "IntEnum", "Flag", "IntFlag"),
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class TestCode:
       candidate.
     - `needs`: why the code needs the objects of the candidate themselves; "" if it does not.
     - `uses_pytest`: whether pytest runs it.
-    - `compares_arguments`: whether it compares an argument of the candidate after the call, which the call may have changed.
+    - `compares_arguments`: whether it checks an argument of the candidate after the call, which the call may have changed.
     """
 
     __test__ = False
@@ -63,7 +68,7 @@ def read_test_code(source: str, entry_point: str | None = None, packages: Contai
     modules = tuple(dict.fromkeys(_candidate_modules(tree, packages)))
     imported = set(_names_imported_from(tree, modules))
     names = (set(_free_names(tree)) | imported) - MODULE_NAMES
-    exceptions = set(_caught_names(tree)) & names
+    exceptions = _exceptions(tree, names)
     others = names - exceptions - imported | ({entry_point} if entry_point and check else set())
     stand_ins = names | ({check.args.args[0].arg} if check else set())
     code = TestCode(
@@ -77,9 +82,17 @@ def read_test_code(source: str, entry_point: str | None = None, packages: Contai
         modules=modules,
         needs=_need_of_objects(tree, stand_ins),
         uses_pytest=check is None and _uses_pytest(tree),
-        compares_arguments=_compares_arguments(tree, {*stand_ins, *modules}),
+        compares_arguments=checks_arguments(tree, {*stand_ins, *modules}, _parameters_of_helpers(tree)),
     )
     return _with_import(code) if code.uses_pytest else _with_parts(code, tree)
+
+
+def _exceptions(tree: ast.Module, names: set[str]) -> set[str]:
+    """Return which names of the candidate are those of exceptions, as far as the test code catches them."""
+    caught = set(_caught_names(tree))
+    if caught - names - set(dir(builtins)):  # a variable: any of the exceptions
+        caught |= {name for name in names if name.endswith(("Error", "Exception", "Err"))}
+    return caught & names
 
 
 def _with_import(code: TestCode) -> TestCode:
@@ -169,7 +182,8 @@ class _MarkAssertions(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         never = isinstance(node.test, ast.Constant) and not node.test.value
-        reached = ast.Call(ast.Name(NAMES["reached"], ast.Load()), [node.test, ast.Constant(never)], [])
+        keywords = [ast.keyword("never", ast.Constant(value=True))] if never else []
+        reached = ast.Call(ast.Name(NAMES["reached"], ast.Load()), [node.test], keywords)
         return ast.Assert(reached, node.msg)
 
 
@@ -238,6 +252,15 @@ def _is_installed(name: str) -> bool:
         return False
 
 
+def _parameters_of_helpers(tree: ast.Module) -> Iterator[str]:
+    """Yield the parameters of functions that are neither tests nor the check function: they may get a returned value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda) or (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith(("test", CHECK_FUNCTION))
+        ):
+            yield from (inner.arg for inner in ast.walk(node.args) if isinstance(inner, ast.arg) and inner.arg != "self")
+
+
 def _names_imported_from(tree: ast.Module, modules: Container[str]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "") in modules:
@@ -277,58 +300,15 @@ def _names_in(node: ast.AST) -> Iterator[str]:
     yield from (inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name))
 
 
+def _last_name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
 def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant)
 
 
-# ---- arguments
-
-
-def _compares_arguments(tree: ast.Module, names: Container[str]) -> bool:
-    """Return whether test code compares an argument of the candidate with something that does not come from the candidate.
-
-    Such code tests a function that changes its argument. Other code uses its arguments to find out what is right, such as
-    `assert f(x) == sorted(x)`, and the candidate must not change what that says.
-    """
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _root(node.func) in names]
-    arguments = {_root(argument) for call in calls for argument in call.args} - {""}
-    results = set(_names_of_results(tree, names))
-    for left, right in _sides_of_equalities(tree):
-        for one, other in ((left, right), (right, left)):
-            plain = not any(isinstance(inner, ast.Call) for inner in ast.walk(other))
-            if _root(one) in arguments and plain and not results & set(_names_in(other)):
-                return True
-    return False
-
-
-def _root(node: ast.expr) -> str:
-    """Return the name that an expression begins with, as in `x`, `x[:2]`, `x.y`; "" if it begins with something else."""
-    while isinstance(node, ast.Subscript | ast.Attribute | ast.Starred):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _names_of_results(tree: ast.Module, names: Container[str]) -> Iterator[str]:
-    """Yield the names that get a value which a call of the candidate returned."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and _calls_any(node.value, names):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from (name for target in targets for name in _names_in(target))
-
-
-def _calls_any(node: ast.expr | None, names: Container[str]) -> bool:
-    inner = ast.walk(node) if node is not None else ()
-    return any(isinstance(each, ast.Call) and _root(each.func) in names for each in inner)
-
-
-def _sides_of_equalities(tree: ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the two sides of each comparison for equality."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-                yield left, right
-            case ast.Call(func=ast.Attribute(attr=name), args=[left, right, *_]) if name.startswith("assert"):
-                yield left, right
+# ---- objects
 
 
 def _functions_here(tree: ast.Module) -> set[str]:
@@ -356,6 +336,13 @@ def _passes_function(argument: ast.expr, functions: Container[str]) -> bool:
     return False
 
 
+def _compares_types(node: ast.Compare, names: Container[str]) -> bool:
+    """Return whether the type of something is compared with a class of the candidate."""
+    sides = (node.left, *node.comparators)
+    asks = any(_last_name(each) == "__class__" or (isinstance(each, ast.Call) and _function_name(each) == "type") for each in sides)
+    return asks and any(_last_name(inner) in names for each in sides for inner in ast.walk(each) if not isinstance(each, ast.Call))
+
+
 def _need_of_objects(tree: ast.Module, names: Container[str]) -> str:
     """Return what in test code cannot be done by value; "" if there is nothing.
 
@@ -363,24 +350,47 @@ def _need_of_objects(tree: ast.Module, names: Container[str]) -> str:
     Code that the candidate returns would be beside the tests, too, if the test code runs it.
     """
     functions = _functions_here(tree)
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=function, args=args, keywords=keywords) if _root(function) in names and any(
-                _passes_function(argument, functions) for argument in (*args, *(each.value for each in keywords))
-            ):
-                return f"{ast.unparse(function)[:80]} is called with a function"
-            case ast.ClassDef(name=name, bases=bases) if any(base in names for each in bases for base in _names_in(each)):
-                return f"the class {name} is derived from a class of the candidate"
-            case ast.Call(func=ast.Name(id="isinstance" | "issubclass" as name), args=[_, kind]) if any(
-                n in names for n in _names_in(kind)
-            ):
-                return f"{name} is asked about a class of the candidate"
-            case ast.Attribute(attr="patch" | "setattr") | ast.arg(arg="monkeypatch" | "capsys"):
-                return "it changes or watches the candidate's module"
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="inspect"))):
-                return "it inspects the candidate"
-            case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" as name), args=[code, *_]) if not _is_text(code):
-                return f"it may run code that the candidate wrote ({name})"
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="pickle" | "marshal" | "dill" as name), attr="loads")):
-                return f"it may run code that the candidate wrote ({name}.loads)"
+    needs = (_passed_function(node, names, functions) or _use_of_class(node, names) or _access(node) for node in ast.walk(tree))
+    return next(filter(None, needs), "")
+
+
+def _passed_function(node: ast.AST, names: Container[str], functions: Container[str]) -> str:
+    """Return which function of the candidate is called with a function; "" if none is."""
+    match node:
+        case ast.Call(func=function, args=args, keywords=keywords) if root(function) in names and any(
+            _passes_function(argument, functions) for argument in (*args, *(each.value for each in keywords))
+        ):
+            return f"{ast.unparse(function)[:80]} is called with a function"
+    return ""
+
+
+def _use_of_class(node: ast.AST, names: Container[str]) -> str:
+    """Return what needs a class itself, of the candidate or of a value of it; "" if nothing does."""
+    match node:
+        case ast.ClassDef(name=name, bases=bases) if any(base in names for each in bases for base in _names_in(each)):
+            return f"the class {name} is derived from a class of the candidate"
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass" as name), args=[value, kind]) if any(
+            n in names for n in (*_names_in(kind), *([_last_name(value)] if name == "issubclass" else ()))
+        ):
+            return f"{name} is asked about a class of the candidate"
+        case ast.Compare() if _compares_types(node, names):
+            return "type is compared with a class of the candidate"
+        case ast.Call(
+            func=ast.Name(id="isinstance") | ast.Attribute(attr="assertIsInstance" | "assertNotIsInstance"), args=[_, kind, *_]
+        ) if lost := LOST_CLASSES & set(map(_last_name, ast.walk(kind))):
+            return f"isinstance is asked about {min(lost)}, and values are passed as their built-in base classes"
+    return ""
+
+
+def _access(node: ast.AST) -> str:
+    """Return what changes or inspects the candidate, or may run its code here; "" if nothing does."""
+    match node:
+        case ast.Attribute(attr="patch" | "setattr") | ast.arg(arg="monkeypatch" | "capsys"):
+            return "it changes or watches the candidate's module"
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="inspect"))):
+            return "it inspects the candidate"
+        case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" as name), args=[code, *_]) if not _is_text(code):
+            return f"it may run code that the candidate wrote ({name})"
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="pickle" | "marshal" | "dill" as name), attr="loads")):
+            return f"it may run code that the candidate wrote ({name}.loads)"
     return ""

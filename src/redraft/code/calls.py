@@ -10,9 +10,11 @@ from typing import Any, TypeAlias
 
 from .compare import holds
 from .parsing import parse
-from .report import TestReport, TestResult, make_report, show, show_call
+from .report import PROGRAM, TestReport, TestResult, make_report, show, show_call
 from .session import Answer, CallFailure, CandidateSession
+from .source import PARSER_ERRORS
 from .tests import CallTest, Tests
+from .values import Decoder, ValueCodecError, nested_lists
 
 Checker: TypeAlias = Callable[[Any, Any, Any], bool]
 """`(input, expected, got) -> bool`: a comparison of the author's. It runs outside of the sandbox, on built-in values."""
@@ -35,7 +37,7 @@ def default_entry_point(code: str) -> str:
     """
     try:
         body = parse(code).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except PARSER_ERRORS:
         return ""
     functions = _function_names(body)
     names = [*functions, *_public(functions)] or list(_names_of_lambdas(body)) or _methods_of_solution(body)
@@ -67,12 +69,34 @@ def _methods_of_solution(body: Iterable[ast.stmt]) -> list[str]:
 
 
 def _run_call(session: CandidateSession, test: CallTest, checker: Checker | None) -> TestResult:
-    shown = show_call(test.function or "?", test.args, test.kwargs)
-    if not test.function:
-        answer: Answer = session.load() or CallFailure("there is no function to call: name it (entry_point)")
-    else:
-        answer = session.call(test.function, test.args, test.kwargs)
+    answer = _answer_of(session, test, checker)
+    if session.load_failure or not test.function:  # no call was made
+        assert isinstance(answer, CallFailure)
+        failed = TestResult(PROGRAM, ok=False, error=answer.error, traceback=answer.traceback, seconds=answer.seconds)
+        return replace(failed, weight=test.weight, hidden=test.hidden)
+    shown = show_call(test.function, test.args, test.kwargs)
     return replace(judge(test, answer, checker), call=shown, weight=test.weight, hidden=test.hidden, name=test.name)
+
+
+def _answer_of(session: CandidateSession, test: CallTest, checker: Checker | None) -> Answer:
+    if not test.function:
+        return session.load() or CallFailure("there is no function to call: name it (entry_point)")
+    return session.call(test.function, test.args, test.kwargs, decoder_of(test, checker))
+
+
+def decoder_of(test: CallTest, checker: Checker | None = None) -> Decoder:
+    """Return what reads the value of a call.
+
+    Arrays of NumPy become lists where a list is what can be expected: beside JSON, and for a checker. In an assertion, `==` with an
+    array is no truth value, so it fails as it does in plain Python, with a reason.
+    """
+    return Decoder() if checker or test.comparer.json else Decoder(array=_refuse_array)
+
+
+def _refuse_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
+    if shape:
+        raise ValueCodecError("it is an array of NumPy (numpy.ndarray), which == compares item by item: return a list (.tolist())")
+    return nested_lists(kind, shape, items)
 
 
 def judge(test: CallTest, answer: Answer, checker: Checker | None = None) -> TestResult:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from .values import ABILITIES, Decoder, Encoder, ValueCodecError, make_array
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,9 +24,9 @@ MAX_TRACE = 8  # lines of a traceback that are sent
 MAX_MESSAGE = 2000  # characters of an exception's message
 
 
-def main(values: ModuleType, channel: Any) -> None:
-    """Answer messages until there are none; `values` is the module of that name."""
-    program = LoadedProgram(values)
+def main(channel: Any) -> None:
+    """Answer messages until there are none."""
+    program = LoadedProgram()
     while (message := channel.receive()) is not None:
         channel.send(program.answer(message))
     os._exit(0)  # neither threads nor `atexit` of the program
@@ -33,8 +35,7 @@ def main(values: ModuleType, channel: Any) -> None:
 class LoadedProgram:
     """The program, and the objects of it that the other side knows by number."""
 
-    def __init__(self, values: ModuleType) -> None:
-        self.values = values
+    def __init__(self) -> None:
         self.module = new_module(SOLUTION)
         self.objects: dict[int, Any] = {}
 
@@ -43,7 +44,11 @@ class LoadedProgram:
         try:
             return self.dispatch(message)
         except BaseException as error:  # whatever the program raises, also SystemExit
-            return {"error": describe_error(error)}
+            described = describe_error(error)
+            if "back" in message:
+                self.objects[id(error)] = error
+                described["object"] = id(error)
+            return {"error": described}
 
     def dispatch(self, message: dict[str, Any]) -> dict[str, Any]:
         match message:
@@ -52,13 +57,18 @@ class LoadedProgram:
             case {"run": code, "stdin": stdin}:
                 return self.run(code, stdin)
             case {"call": name, "args": args, "kwargs": kwargs}:
-                return self.call(find(self.module, name), args, kwargs, back="back" in message)
+                return self.call(find(self.module, name), args, kwargs, back="back" in message, reference="reference" in message)
+            case {"operator": name, "args": args}:
+                return self.call(operator_of(name), args, {"t": "dict", "v": []}, back=True)
             case {"method": name, "object": number, "args": args, "kwargs": kwargs}:
                 return self.call(getattr(self.objects[number], name), args, kwargs, back=True)
             case {"attribute": name, "object": number}:
                 return self.value(getattr(self.objects[number], name))
-            case {"attribute": name}:
-                return self.value(getattr(self.module, name))
+            case {"attribute": path}:
+                target: Any = self.module
+                for name in path.split("."):
+                    target = getattr(target, name)
+                return self.value_with_reference(target) if "reference" in message else self.value(target)
         raise ValueError("unknown message")
 
     def load(self, code: str) -> dict[str, Any]:
@@ -80,37 +90,79 @@ class LoadedProgram:
             sys.stdout.flush()
         return {"value": None}
 
-    def call(self, function: Any, args: Any, kwargs: Any, *, back: bool) -> dict[str, Any]:
-        decoder = self.values.Decoder(self.object_of)
+    def call(self, function: Any, args: Any, kwargs: Any, *, back: bool, reference: bool = False) -> dict[str, Any]:
+        """Call a function and return its value; `back`: also what is in the containers that were passed, for test code."""
+        decoder: Decoder = Decoder(self.object_of, lambda number: decoder.containers[number], make_array)
         positional, named = decoder.decode(args), decoder.decode(kwargs)
         value = function(*positional, **named)
         if type(value).__name__ == "coroutine":
             import asyncio
 
             value = asyncio.run(value)
-        return {**self.value(value), "arguments": self.encoded_arguments(positional)} if back else self.value(value)
+        if not back:
+            return self.value(value)
+        same = next((n for n, container in enumerate(decoder.containers) if container is value), None)
+        return {
+            **(self.value_with_reference(value) if reference else self.value(value)),
+            "contents": self.contents(decoder.containers),
+            "same": same,
+        }
 
-    def encoded_arguments(self, positional: Any) -> Any:
-        """Return the arguments after the call, which may have changed lists and dictionaries among them."""
+    def contents(self, containers: Any) -> Any:
+        """Return what is after the call in the lists and the like that were passed: the program may have changed them."""
         try:
-            return self.values.Encoder(self.refer).encode(positional)
-        except self.values.ValueCodecError:
+            return Encoder(self.refer).encode_contents(containers)
+        except ValueCodecError:
             return None
 
     def value(self, value: Any) -> dict[str, Any]:
         try:
-            return {"value": self.values.Encoder(self.refer).encode(value)}
-        except self.values.ValueCodecError as error:
+            return {"value": Encoder(self.refer).encode(value)}
+        except ValueCodecError as error:
             return {"refused": str(error)[:MAX_MESSAGE]}
+
+    def value_with_reference(self, value: Any) -> dict[str, Any]:
+        """Return a value; with it a reference if it is of a class of the program that is derived from a built-in one.
+
+        If that class has operators of its own, there is only the reference.
+        """
+        kinds = [kind for kind in type(value).__mro__ if kind.__module__ == SOLUTION]
+        if not kinds:
+            return self.value(value)
+        reference = self.refer(value)
+        if any(name in vars(kind) for kind in kinds for name in ABILITIES if name != "__hash__"):
+            return {"value": reference}
+        answer = self.value(value)
+        return answer if answer.get("value") == reference else {**answer, "reference": reference}
 
     def refer(self, value: Any) -> Any:
         """Return a number for an object of one of the program's classes, or for a function."""
         number = id(value)
         self.objects[number] = value  # kept alive: no other object gets the number
-        return {"t": "object", "v": [number, type(value).__name__[:80]]}
+        return {"t": "object", "v": [number, type(value).__name__[:80], abilities_of(value)]}
 
     def object_of(self, content: Any) -> Any:
         return self.objects[content[0]]
+
+
+def abilities_of(value: Any) -> list[str]:
+    """Return which special methods the class of an object has, and to which abstract classes the object belongs."""
+    import _collections_abc as abstract
+
+    methods: dict[str, Any] = {"__hash__": object.__hash__}
+    for kind in type(value).__mro__[-2::-1]:  # without `object`
+        methods.update({name: vars(kind)[name] for name in ABILITIES if name in vars(kind)})
+    classes = (name for name in ABILITIES if not name.startswith("__"))
+    belongs = [name for name in classes if isinstance(value, getattr(abstract, name))]
+    return [*(name for name, method in methods.items() if name.startswith("__") and method is not None), *belongs]
+
+
+def operator_of(name: str) -> Any:
+    """Return the function of the operator; built-in functions count."""
+    import _operator
+    import builtins
+
+    return getattr(builtins, name) if name in ("hash", "len", "iter") else getattr(_operator, name)
 
 
 def find(module: ModuleType, name: str) -> Any:

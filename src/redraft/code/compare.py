@@ -12,6 +12,7 @@ Comparison: TypeAlias = Literal["equal", "not_equal", "identical", "true", "fals
 OutputComparison: TypeAlias = Literal["exact", "tokens", "floats"]
 OUTPUT_COMPARISONS: tuple[OutputComparison, ...] = ("exact", "tokens", "floats")
 FLOAT_TOLERANCE = 1e-6  # of "floats"; usual on programming contests
+WORD = re.compile(r"[^ \t\n\v\f\r]+")  # `isspace` of C; str.split splits at other white space, too, such as \xa0
 NUMBER = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?")  # float() reads more: 1_000, digits of other scripts
 
 
@@ -109,12 +110,13 @@ def holds(comparison: Comparison, expected: Any, got: Any, comparer: ValueCompar
 def equal_output(expected: str, printed: str, comparison: OutputComparison, tolerance: float = FLOAT_TOLERANCE) -> bool:
     """Return whether a program printed what was expected.
 
-    "exact": equal, but for the way in which lines end and one line end at the end. "tokens": equal sequences of words. "floats": as
-    tokens, and words that are decimal numbers may differ by `tolerance`, absolute or relative to the expected one.
+    "exact": equal, but for the way in which lines end and one line end at the end. "tokens": equal sequences of words, which white
+    space of ASCII separates, as checkers of programming contests do it. "floats": as tokens, and words that are decimal numbers
+    may differ by `tolerance`, absolute or relative to the expected one.
     """
     if comparison == "exact":
         return _without_last_line_end(expected) == _without_last_line_end(printed)
-    expected_words, printed_words = expected.split(), printed.split()
+    expected_words, printed_words = WORD.findall(expected), WORD.findall(printed)
     if comparison == "tokens" or len(expected_words) != len(printed_words):
         return expected_words == printed_words
     allowed = Tolerance(tolerance, tolerance)

@@ -5,7 +5,7 @@ Test code and expected values never reach the candidate, and its objects never r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -31,14 +31,16 @@ from .session import (
     CallFailure,
     CancelledTestsError,
     CandidateSession,
+    ReturnValue,
     describe_end,
     runner_settings,
 )
 from .tests import Tests
-from .values import Decoder, Encoder, ValueCodecError
+from .values import Decoder, Encoder, ValueCodecError, nested_lists
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
+FORWARDED = ("call", "method", "operator", "attribute", "object", "args", "kwargs", "reference")  # of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,30 @@ class RemoteReference:
 
     number: int
     name: str
+    abilities: Sequence[str] = ()
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayReference:
+    """Stands here for an array or a scalar of NumPy; shape None: a scalar."""
+
+    type: str
+    shape: Sequence[int] | None
+    items: Sequence[Any]
+
+    def __repr__(self) -> str:
+        shown = show(nested_lists(self.type, list(self.shape or ()), list(self.items)))
+        return shown if self.shape is None else f"array({shown})"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerReference:
+    """Stands here for a list or the like that the test code passed to the candidate, by its number."""
+
+    number: int
 
 
 class BrokenTestsError(Exception):
@@ -136,8 +159,25 @@ class _Relay:
 
     def _exchange(self, process: SandboxedProcess) -> str:
         """Answer the requests of the test code until it is done. Return why it failed outside of its parts, or ""."""
+        message = self._first_message()
+        while True:
+            request = process.request(message)
+            if not isinstance(request, dict):
+                return "it sent something else than an outcome"
+            self._note(request)
+            if request.get("unsendable") and not self.in_process:
+                reason = str(request["unsendable"])[:MAX_MESSAGE_CHARS]
+                raise BrokenTestsError(f"they pass an object that the program cannot get by value ({reason})")
+            if request.get("unknown") and not self.in_process:
+                raise BrokenTestsError(str(request["unknown"])[:MAX_MESSAGE_CHARS])
+            if "done" in request:
+                return str(request.get("problem") or "")[:MAX_MESSAGE_CHARS]
+            message = self._forward(request)
+
+    def _first_message(self) -> dict[str, Any]:
+        """Return what the test code is started with."""
         code = self.code
-        message: dict[str, Any] = {
+        return {
             "tests": code.source,
             "check": code.check,
             "functions": code.functions,
@@ -150,14 +190,6 @@ class _Relay:
             "part_names": NAMES,
             **({"code": self.session.code} if self.in_process else {}),
         }
-        while True:
-            request = process.request(message)
-            if not isinstance(request, dict):
-                return "it sent something else than an outcome"
-            self._note(request)
-            if "done" in request:
-                return str(request.get("problem") or "")[:MAX_MESSAGE_CHARS]
-            message = self._forward(request)
 
     def _note(self, request: Mapping[str, Any]) -> None:
         """Note the outcomes of parts; one that is planned has failed until it is known to have passed. None: it was skipped."""
@@ -173,21 +205,20 @@ class _Relay:
         self.calls += 1
         if self.calls > MAX_CALLS:
             raise BrokenTestsError(f"they make more than {MAX_CALLS:,} calls")
-        forwarded = {name: request[name] for name in ("call", "method", "attribute", "object", "args", "kwargs") if name in request}
-        answer = self.session.ask({**forwarded, "back": True}, _decoder())
+        answer = self.session.ask({**{name: request[name] for name in FORWARDED if name in request}, "back": True}, _decoder())
+        if request.get("look_up") and isinstance(answer, ReturnValue) and isinstance(answer.value, RemoteReference):
+            self.calls -= 1  # a function or class, that nobody has called yet
         self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
         if isinstance(answer, CallFailure) and not answer.types:
             return {"raise": [], "message": answer.error}
         if isinstance(answer, CallFailure):
-            return {"raise": list(answer.types), "message": answer.message}
-        return {"value": _encode(answer.value), "arguments": self._arguments_after(answer.arguments)}
-
-    def _arguments_after(self, arguments: Any) -> Any:
-        """Return the arguments after the call, checked; None if they cannot be passed by value."""
-        try:
-            return None if arguments is None else _encode(_decoder().decode(arguments))
-        except ValueCodecError:
-            return None
+            return {"raise": list(answer.types), "message": answer.message, "object": answer.number}
+        return {
+            "value": _encode(answer.value),
+            "contents": _checked_contents(answer.contents),
+            "same": answer.same,
+            "reference": _checked_reference(answer.reference),
+        }
 
     def _results(self, problem: str) -> list[TestResult]:
         functions = [name for name, _ in self.code.functions]
@@ -224,8 +255,34 @@ def _patient(limits: Limits) -> Limits:
     return replace(limits, wall_seconds=30 + 2 * MAX_TIMEOUTS * limits.wall)
 
 
+def _checked_contents(contents: Any) -> Any:
+    """Return what is in the arguments after the call, checked; None if it cannot be passed by value."""
+    if contents is None:
+        return None
+    try:
+        return [_encode(each) for each in _decoder().decode_list(contents, 0)]
+    except (ValueCodecError, RecursionError):
+        return None
+
+
+def _checked_reference(reference: Any) -> Any:
+    try:
+        return _encode(_decoder().decode(reference))
+    except (ValueCodecError, RecursionError):
+        return None
+
+
 def _decoder() -> Decoder:
-    return Decoder(lambda content: RemoteReference(*content))
+    return Decoder(_remote_reference, ContainerReference, _array_reference)
+
+
+def _remote_reference(content: Any) -> RemoteReference:
+    number, name, abilities = content
+    return RemoteReference(number, name, tuple(abilities))
+
+
+def _array_reference(kind: str, shape: list[int] | None, items: list[Any]) -> ArrayReference:
+    return ArrayReference(kind, None if shape is None else tuple(shape), tuple(items))
 
 
 def _encode(value: Any) -> Any:
@@ -233,15 +290,23 @@ def _encode(value: Any) -> Any:
 
 
 def _refer(value: Any) -> Any:
-    return {"t": "object", "v": [value.number, value.name]} if isinstance(value, RemoteReference) else None
+    match value:
+        case RemoteReference(number, name, abilities):
+            return {"t": "object", "v": [number, name, list(abilities)]}
+        case ContainerReference(number):
+            return {"t": "container", "v": number}
+        case ArrayReference(kind, shape, items):
+            return {"t": "array", "v": [kind, None if shape is None else list(shape), [_encode(item) for item in items]]}
+    return None
 
 
 def _shown_request(request: Mapping[str, Any]) -> str:
-    name = str(request.get("call") or request.get("method") or request.get("attribute"))
+    name = str(next((request[key] for key in FORWARDED[:4] if key in request), ""))
     if "args" not in request:
         return f".{name}"
     try:
-        args, kwargs = _decoder().decode(request["args"]), _decoder().decode(request["kwargs"])
+        decoder = Decoder(_remote_reference, lambda n: decoder.containers[n], _array_reference)
+        args, kwargs = decoder.decode(request["args"]), decoder.decode(request.get("kwargs", {"t": "dict", "v": []}))
     except ValueCodecError:
         return f"{name}(...)"
     text = show_call(name, args, kwargs)

@@ -1,10 +1,9 @@
 """Test code in a sandbox of its own: the candidate is elsewhere, and each call of it goes out by value and comes back by value.
 
-What stands for the candidate here are proxies. An exception that the candidate raised is raised here as the built-in class of the
-same name; an object that cannot be passed by value is a `RemoteObject`, which forwards methods but no comparison: `==` with it is
-identity, so that no code of the candidate takes part in a verdict. For the same reason an object cannot take the part of a built-in
-value, whose methods and conversions the tests trust: it is asked for its length, items or number, and for the methods of built-in
-types, only if the test code itself calls its class by name.
+Proxies stand for the candidate here (see `proxies`). An exception that the candidate raised is raised here as the built-in class of
+the same name. Constants of the candidate are values; those that can be changed are read again after each call.
+
+Lists and other containers among the arguments get what the candidate put into them, if the test code checks that.
 
 The file runs in a sandbox and imports from the standard library alone.
 """
@@ -12,23 +11,43 @@ The file runs in a sandbox and imports from the standard library alone.
 from __future__ import annotations
 
 import builtins
+import collections
+import copy
 import os
 import sys
 import unittest
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
+
+from .proxies import (
+    CandidateCollection,
+    CandidateFunction,
+    CandidateModule,
+    MissingName,
+    RemoteObject,
+    exception_of_candidate,
+    is_callable,
+    is_class_name,
+    is_constructed,
+    make_exception,
+    proxy_class,
+    refer,
+    value_object,
+)
+from .values import Decoder, Encoder, ValueClassError, ValueCodecError, make_array
 
 SKIPPED = "it was skipped after a call of the program"
 NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
 """Exceptions that end a loop of the test code in silence; they arrive as RuntimeError."""
 
 
-def main(values: ModuleType, channel: Any) -> None:
+def main(channel: Any) -> None:
     """Run test code; each answer asks for a call of the candidate, and the last one says that it is done."""
     message = channel.receive()
     if message is not None:
-        driver = Driver(channel, values)
+        setattr(builtins, "callable", is_callable)  # noqa: B010  (to a type checker it is another type)
+        driver = Driver(channel)
         problem = driver.run(message)
         channel.send({"done": True, **driver.take_outcomes(), "problem": problem})
         channel.receive()
@@ -46,15 +65,16 @@ class CandidateEnd(BaseException):
 class Driver:
     """Runs test code and records the outcome of each of its parts."""
 
-    def __init__(self, channel: Any, values: ModuleType) -> None:
+    def __init__(self, channel: Any) -> None:
         self.channel = channel
-        self.values = values
         self.finished: list[list[Any]] = []
         self.planned: list[str] = []  # the names of tests that are only known here
         self.exceptions: dict[str, type[Exception]] = {}
         self.candidate: ModuleType | None = None  # only if it runs beside the tests
         self.compares_arguments = False
         self.classes: set[str] = set()  # of the candidate, that the test code has called by name
+        self.proxies: dict[int, RemoteObject] = {}
+        self.variables: dict[str, tuple[Any, Any]] = {}  # containers of the candidate's module, each with a copy
 
     def take_outcomes(self) -> dict[str, Any]:
         """Return what the other side does not know yet: outcomes, and the names of the tests that are to come."""
@@ -108,7 +128,7 @@ class Driver:
     def define(self, namespace: dict[str, Any], name: str, of_candidate: str) -> None:
         """Let a name in the test code stand for something of the candidate."""
         if self.candidate is None:
-            namespace[name] = self.exceptions.get(name) or CandidateFunction(self, of_candidate)
+            namespace[name] = self.exceptions.get(name) or self.look_up(of_candidate)
         elif hasattr(self.candidate, of_candidate):
             namespace[name] = getattr(self.candidate, of_candidate)
 
@@ -131,7 +151,7 @@ class Driver:
 
     part: Any = None
 
-    def note_assertion(self, value: Any, never: bool) -> Any:  # noqa: FBT001  (called by rewritten code)
+    def note_assertion(self, value: Any, *, never: bool = False) -> Any:
         """Note that an assertion was evaluated; one that must `never` be reached fails even if the test code catches its error."""
         if self.part is not None:
             self.part.reached = True
@@ -159,7 +179,7 @@ class Driver:
         if answer is None:
             os._exit(1)
         if "raise" in answer:
-            error = self.exception(answer["raise"], answer["message"])
+            error = self.exception(answer["raise"], answer["message"], answer.get("object"))
             raise self.fail(str(error)) if isinstance(error, CandidateEnd) else error
         return answer
 
@@ -169,67 +189,156 @@ class Driver:
             self.part.failure = self.part.failure or problem
         return CandidateEnd(problem)
 
-    def call(self, request: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        encoder = self.values.Encoder(refer)
+    def look_up(self, name: str) -> Any:
+        """Return a constant of the candidate, or what stands for its function or class of that name, or for nothing."""
         try:
-            values = {"args": encoder.encode(list(args)), "kwargs": encoder.encode(kwargs)}
-        except self.values.ValueCodecError as error:  # a ValueError, which the test code may expect of the candidate
-            raise self.fail(f"the arguments cannot be sent: {error}") from None
-        if is_class_name(called := request.get("call", "").partition(".")[0]):
-            self.classes.add(called)
-        answer = self.ask({**request, **values})
-        value = self.decode(answer["value"])
-        if answer.get("arguments") is not None and (value is None or self.compares_arguments):
-            update_arguments(args, self.decode(answer["arguments"]))
+            answer = self.ask({"attribute": name, "reference": True, "look_up": True})
+        except (Exception, CandidateEnd):
+            return MissingName(self, name)
+        match answer["value"]:
+            case {"t": "object", "v": [number, _, abilities]} if "__call__" in abilities:
+                is_collection = "__getitem__" in abilities and "__iter__" in abilities
+                return (CandidateCollection if is_collection else CandidateFunction)(self, name, number)
+        return self.variable(name, self.decode_with_reference(answer))
+
+    def variable(self, name: str, value: Any) -> Any:
+        """Return a constant; a container is the same one as before, with its content now."""
+        known = self.variables.get(name)
+        if known and type(known[0]) is type(value):
+            update(known[0], value)
+            value = known[0]
+        if isinstance(value, list | dict | set | bytearray | collections.deque):
+            self.variables[name] = value, copy.deepcopy(value)
         return value
 
-    def decode(self, data: Any) -> Any:
+    def check_variables(self) -> None:
+        for name, (value, before) in self.variables.items():
+            if differ(value, before):
+                self.give_up(f"they change {name} of the program")
+
+    def read_variables(self) -> None:
+        for name in list(self.variables):
+            self.look_up(name)
+
+    def give_up(self, reason: str) -> NoReturn:
+        """End the tests: what they say of the candidate cannot be known."""
+        self.channel.send({"unknown": reason})
+        os._exit(1)
+
+    def attribute(self, number: int, name: str) -> Any:
+        return self.decode(self.ask({"attribute": name, "object": number})["value"])
+
+    def operate(self, name: str, *operands: Any) -> Any:
+        return self.call({"operator": name}, operands, {})
+
+    def call(self, request: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Send a call out with its arguments and return the value. Raises what the candidate raised."""
+        self.check_variables()
+        encoder = Encoder(refer, share=True)
+        values = self.encode_arguments(encoder, args, kwargs)
+        called, _, method = request.get("call", "").partition(".")
+        if is_class := is_class_name(called):
+            self.classes.add(called)
+        answer = self.ask({**request, **values, **({"reference": True} if is_class else {})})
+        known = len(self.proxies)
+        value = self.decode_with_reference(answer)
+        if isinstance(value, RemoteObject) and len(self.proxies) > known:
+            by_operator = "operator" in request and all(is_constructed(each) for each in args)
+            object.__setattr__(value, "_is_constructed", by_operator or (is_class and not method))
+        self.read_variables()
+        return self.update_arguments(value, answer, encoder.containers)
+
+    def encode_arguments(self, encoder: Encoder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments as they are sent. The part fails if a size is too large; an unknown class ends the tests."""
         try:
-            return self.values.Decoder(lambda content: RemoteObject(self, *content)).decode(data)
-        except self.values.ValueCodecError as error:
+            return {"args": encoder.encode(list(args)), "kwargs": encoder.encode(kwargs)}
+        except ValueClassError as error:
+            self.channel.send({"unsendable": str(error)})
+            os._exit(1)
+        except ValueCodecError as error:  # a ValueError, which the test code may expect of the candidate
+            raise self.fail(f"the arguments cannot be sent: {error}") from None
+
+    def update_arguments(self, value: Any, answer: dict[str, Any], containers: list[Any]) -> Any:
+        """Put into the arguments what the call put there, if that is checked. Return the value, or the argument that it is."""
+        is_checked = value is None or self.compares_arguments
+        if answer["contents"] is None:
+            if is_checked:
+                raise self.fail("what the call put into its arguments cannot be passed by value")
+            return value
+        contents = self.decode(answer["contents"], containers)
+        same = answer["same"] if answer["same"] in range(len(containers)) else None
+        if is_checked:
+            for before, now in zip(containers, contents, strict=False):
+                update(before, now)
+        elif same is not None and differ(containers[same], value):
+            return value
+        return value if same is None else containers[same]
+
+    def decode_with_reference(self, answer: dict[str, Any]) -> Any:
+        """Return the value of an answer; what also is an object of a class of the candidate can be asked for its attributes."""
+        value = self.decode(answer["value"])
+        match answer.get("reference"):
+            case {"t": "object", "v": [int() as number, str() as name, list() as abilities]} if not isinstance(value, RemoteObject):
+                return value_object(self, value, number, name, abilities)
+        return value
+
+    def decode(self, data: Any, containers: Any = ()) -> Any:
+        decoder = Decoder(self.remote_object, containers.__getitem__, make_array)
+        try:
+            return decoder.decode(data)
+        except ValueCodecError as error:
             raise self.fail(f"the value cannot be compared: {error}") from None
 
-    def exception(self, types: list[str], message: str) -> BaseException:
+    def remote_object(self, content: Any) -> Any:
+        number, name, abilities = content
+        if number in self.proxies:
+            object.__setattr__(self.proxies[number], "_is_constructed", False)
+        else:
+            shown = name if name in self.classes and name.isidentifier() else "RemoteObject"
+            self.proxies[number] = proxy_class(tuple(abilities), shown)(self, number, name)
+        return self.proxies[number]
+
+    def exception(self, types: list[str], message: str, number: int | None = None) -> BaseException:
         if "Exception" not in types:
             return CandidateEnd(": ".join(filter(None, [*types[:1], message])))
+        kinds: list[type[Exception]] = []
         for name in types:
             kind = self.exceptions.get(name) or getattr(builtins, name, None)
             if name in NOT_RAISED:
                 return RuntimeError(f"{name} raised by the candidate")
             if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
-                return make_exception(kind, message)
-        return CandidateFailure(": ".join(filter(None, [*types[:1], message])))
+                kinds.append(kind)
+        if not kinds:
+            return CandidateFailure(": ".join(filter(None, [*types[:1], message])))
+        if any(name in self.exceptions for name in types) and number is not None:
+            return exception_of_candidate(self, kinds, message, number)
+        return make_exception(kinds[0], message)
 
 
-def make_exception(kind: type[Exception], message: str) -> Exception:
+def differ(before: Any, now: Any) -> bool:
+    """Return whether two values of built-in types, or arrays, are different; True if that cannot be said."""
     try:
-        return kind(message)
-    except TypeError:  # UnicodeDecodeError and others need more
-        error = kind.__new__(kind)
-        error.args = (message,)
-        return error
+        if hasattr(before, "dtype") or hasattr(now, "dtype"):
+            return bool(before.tolist() != now.tolist())
+        return bool(before != now)
+    except (ValueError, TypeError, ArithmeticError, RecursionError, AttributeError):
+        return True
 
 
-def refer(value: Any) -> Any:
-    if isinstance(value, RemoteObject):
-        number, name = object.__getattribute__(value, "_content")
-        return {"t": "object", "v": [number, name]}
-    return None
-
-
-def update_arguments(args: tuple[Any, ...], after: Any) -> None:
-    """Make lists, dictionaries and sets among the arguments what they are after the call.
-
-    That is done for a function that returns nothing, and in test code that compares arguments.
-    """
-    for before, now in zip(args, after, strict=False):
-        if type(before) is not type(now):
-            continue
-        if isinstance(before, list | bytearray):
-            before[:] = now
-        elif isinstance(before, dict | set):
-            before.clear()
-            before.update(now)
+def update(before: Any, now: Any) -> None:
+    """Let a list, dictionary, set or array have the content that it has after a call."""
+    if not differ(before, now):
+        return
+    if isinstance(before, list | bytearray):
+        before[:] = now
+    elif isinstance(before, dict | set):
+        before.clear()
+        before.update(now)
+    elif hasattr(before, "dtype"):
+        before[...] = now
+    elif hasattr(before, "appendleft"):
+        before.clear()
+        before.extend(now)
 
 
 class Part:
@@ -375,103 +484,3 @@ def describe(error: BaseException) -> str:
     except Exception:
         message = ""
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-# ---- what stands for the candidate
-
-
-class CandidateFunction:
-    """A function or class of the candidate, by its name."""
-
-    def __init__(self, driver: Driver, name: str) -> None:
-        self._driver = driver
-        self.__name__ = self.__qualname__ = name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._driver.call({"call": self.__name__}, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return CandidateFunction(self._driver, f"{self.__name__}.{name}")
-
-
-class CandidateModule(ModuleType):
-    """The module that the test code imports the candidate from."""
-
-    def __init__(self, driver: Driver, name: str) -> None:
-        super().__init__(name)
-        self._driver = driver
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        exceptions = self._driver.exceptions
-        return exceptions[name] if name in exceptions else CandidateFunction(self._driver, name)
-
-
-class RemoteObject:
-    """An object of the candidate. Its methods and attributes are the candidate's; comparisons are not."""
-
-    def __init__(self, driver: Driver, number: int, name: str) -> None:
-        self._driver = driver
-        self._content = (number, name)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        answer = self._driver.ask({"attribute": name, "object": self._content[0]})
-        value = self._driver.decode(answer["value"])
-        if name in VALUE_METHODS and isinstance(value, RemoteObject):
-            check_is_asked(self, name)
-        return value
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("_driver", "_content"):
-            object.__setattr__(self, name, value)
-        else:
-            forward(self, "__setattr__", name, value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemoteObject) and self._content[0] == other._content[0]
-
-    def __hash__(self) -> int:
-        return hash(self._content[0])
-
-    def __bool__(self) -> bool:
-        return True
-
-
-def forward(remote: RemoteObject, method: str, *args: Any, **kwargs: Any) -> Any:
-    driver, content = object.__getattribute__(remote, "_driver"), object.__getattribute__(remote, "_content")
-    return driver.call({"method": method, "object": content[0]}, args, kwargs)
-
-
-VALUE_METHODS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind) if not name.startswith("_")}
-CONVERSIONS = ("len", "getitem", "setitem", "delitem", "iter", "next", "int", "float")
-
-
-def is_class_name(name: str) -> bool:
-    """Return whether a name is that of a class, as it is usually written; `Solution` holds functions (LeetCode)."""
-    return name.lstrip("_")[:1].isupper() and name != "Solution"
-
-
-def check_is_asked(remote: RemoteObject, method: str) -> None:
-    """Fail the part if an object of another class than the test code knows is taken for a built-in value."""
-    driver, (_, name) = object.__getattribute__(remote, "_driver"), object.__getattribute__(remote, "_content")
-    if name not in driver.classes:
-        raise driver.fail(f"the program gave an object of its class {name!r} where the tests use a built-in value ({method})")
-
-
-def _forwarding(method: str, *, is_conversion: bool) -> Any:
-    def forwarding(self: RemoteObject, *args: Any, **kwargs: Any) -> Any:
-        if is_conversion:
-            check_is_asked(self, method)
-        return forward(self, method, *args, **kwargs)
-
-    return forwarding
-
-
-# no operator that takes a second operand: it would tell the candidate what is expected
-for _method in (*CONVERSIONS, "call", "str", "repr", "enter", "exit"):
-    setattr(RemoteObject, f"__{_method}__", _forwarding(f"__{_method}__", is_conversion=_method in CONVERSIONS))

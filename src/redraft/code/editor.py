@@ -2,9 +2,10 @@
 
 What is tried, in this order: errors of syntax, missing imports and names of other languages, a function under another name than
 the tests call, statements that run when the program starts, caching where time runs out, and small changes of single lines. A
-change is kept if more of the visible tests pass and none that passed fails. Changes of single lines are guesses: they are kept only
-if all pass in the end and, with few tests, if another such change does the same. Hidden tests never decide; they are run at the
-beginning and at the end, and reported.
+change is kept if more of the visible tests pass and none that passed fails. A change that is no guess, such as a missing import,
+is a step on the way even if no more tests pass, since another error may come next. Changes of single lines are guesses: they are
+kept only if all pass in the end and, with few tests, if another such change does the same. Hidden tests never decide; they are run
+at the beginning and at the end, and reported.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from .. import checks
 from ..sandbox import Limits
 from ..sync import run_sync
 from .agreement import Behaviour, behaviour, largest_group, similar_calls
 from .coverage import suspicious_lines, with_line_recording
-from .proposals import mutation_proposals, propose, start_proposals, time_proposals
+from .proposals import Pairs, certain_proposals, mutation_proposals, propose, recursion_proposals, start_proposals, time_proposals
 from .report import TestReport, TestResult, report_without_score
 from .runner import arun_tests
 from .source import MAX_CHARS, Proposal
@@ -31,10 +32,15 @@ from .tests import Tests
 Run: TypeAlias = Callable[[str, Tests, Limits], Awaitable[TestReport]]
 """Runs tests of a program within limits and returns the report."""
 
+T = TypeVar("T")
 PROBE_TESTS = 3  # failing tests that a change is tried on before all visible tests
 PARALLEL_RUNS = max(1, min(4, os.cpu_count() or 1))
 MIN_CPU_SECONDS = 1.0  # of CPU time for a changed program
-MIN_SEARCH_SHARE = 0.5  # of the seconds, that is left for changed programs however long the unchanged one runs
+FIRST_RUN_SHARE = 0.5  # of the seconds, that the run of the unchanged program may take
+LAST_RUN_SHARE = 0.25  # of the seconds, that is left for the run of the repaired program
+FIRST_CPU_SHARE, FIRST_WALL_SHARE = 1 / 8, 1 / 6  # of the seconds, for a process of the first run; two may run out of time
+MIN_FIRST_SECONDS = 0.5  # for such a process
+OUT_OF_TIME = ("out of time", "not run: the tests before it used up the time")
 MORE_RUNS = 40  # after a mutation that passes all tests, to find others that agree with it
 MAX_AGREEING = 8  # mutations that are compared
 MANY_TESTS = 4  # visible tests from which on a mutation counts that no other one agrees with
@@ -75,8 +81,9 @@ class PythonEditor:
 
     Args:
         max_runs: Times that changed programs are run for one repair, from 1 to 10,000.
-        seconds: Seconds by the clock for the repair, above 0. The runs of the code before and after the repair may exceed them;
-            half of them is left for changes in any case, and a changed program that still runs at their end is stopped.
+        seconds: Seconds by the clock for the whole repair, above 0: at most half of them for the run of the code as it is, and at
+            least a quarter for the last run of the repaired code. What still runs then is stopped. A test of the code as it is
+            gets at most an eighth of them as CPU time; one that takes longer must pass after the repair.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -101,18 +108,19 @@ class PythonEditor:
         """
         if not tests.visible or not code.strip() or len(code) > MAX_CHARS:
             return None
-        run, limits = run or _run_in_sandbox, limits or Limits()
-        start = monotonic()
-        before = await run(code, tests, limits)
-        if before.ok or before.problem:
+        run, limits, start = run or _run_in_sandbox, limits or Limits(), monotonic()
+        first_limits = _first_limits(limits, self.seconds)
+        before = await _until(start + FIRST_RUN_SHARE * self.seconds, run(code, tests, first_limits))
+        if before is None or before.ok or before.problem:
             return None
-        end = max(start + self.seconds, monotonic() + self.seconds * MIN_SEARCH_SHARE)
-        search = _Search(visible_tests(tests), run, limits, self.max_runs, end)
+        search = _Search(visible_tests(tests), run, limits, self.max_runs, start + (1 - LAST_RUN_SHARE) * self.seconds)
         best = await search.improve(_Version(code, before))
         if best.code == code:
             return None
-        after = await run(best.code, tests, limits)
-        if not is_better(after, before):  # the tests do not agree with themselves
+        after = await _until(start + self.seconds, run(best.code, tests, limits))
+        if after is None or not is_better(after, before):  # the tests do not agree with themselves
+            return None
+        if first_limits != limits and not _pass_after_timeout(after, before):
             return None
         found_on = tuple(new.shown_name for old, new in zip(before.results, after.results, strict=True) if new.ok and not old.ok)
         return CodeRepair(best.code, best.notes, found_on, before, after, search.runs)
@@ -120,6 +128,27 @@ class PythonEditor:
 
 async def _run_in_sandbox(code: str, tests: Tests, limits: Limits) -> TestReport:
     return await arun_tests(code, tests, limits=limits)
+
+
+async def _until(end: float, work: Awaitable[T]) -> T | None:
+    """Return the outcome of work that ends in time; None, and it is cancelled, if it does not."""
+    try:
+        return await asyncio.wait_for(work, max(0.0, end - monotonic()))
+    except TimeoutError:
+        return None
+
+
+def _first_limits(limits: Limits, seconds: float) -> Limits:
+    """Return the limits for the unchanged program, under which endless loops leave time for the repair."""
+    cpu = min(limits.cpu_seconds, max(MIN_FIRST_SECONDS, FIRST_CPU_SHARE * seconds))
+    if cpu == limits.cpu_seconds:
+        return limits
+    return replace(limits, cpu_seconds=cpu, wall_seconds=min(limits.wall, max(2 * MIN_FIRST_SECONDS, FIRST_WALL_SHARE * seconds)))
+
+
+def _pass_after_timeout(after: TestReport, before: TestReport) -> bool:
+    """Whether all tests pass that ran out of time before: within higher limits they might have passed then, too."""
+    return all(new.ok for old, new in zip(before.results, after.results, strict=True) if old.error.startswith(OUT_OF_TIME))
 
 
 def visible_tests(tests: Tests) -> Tests:
@@ -136,10 +165,14 @@ def _subset(tests: Tests, chosen: Sequence[bool]) -> Tests:
 
 def is_better(after: TestReport, before: TestReport) -> bool:
     """Whether more of the visible tests pass, and none that passed before fails."""
+    return keeps_passing(after, before) and after.passed > before.passed
+
+
+def keeps_passing(after: TestReport, before: TestReport) -> bool:
+    """Whether none of the tests that passed before fails."""
     if after.problem or len(after.results) != len(before.results) or after.score is None:
         return False
-    keeps = all(new.ok or not old.ok for old, new in zip(before.results, after.results, strict=True))
-    return keeps and after.passed > before.passed
+    return all(new.ok or not old.ok for old, new in zip(before.results, after.results, strict=True))
 
 
 @dataclass(frozen=True)
@@ -173,13 +206,15 @@ class _Search:
 
     async def run_in_time(self, code: str, tests: Tests, limits: Limits) -> TestReport:
         """Run tests until the time is used up; the report says so then, and has no score."""
-        try:
-            return await asyncio.wait_for(self.run(code, tests, limits), max(0.0, self.end - monotonic()))
-        except TimeoutError:
-            return report_without_score(tests.kind, "the time for the repair is used up")
+        report = await _until(self.end, self.run(code, tests, limits))
+        return report or report_without_score(tests.kind, "the time for the repair is used up")
+
+    async def propose(self, function: Callable[..., Pairs], code: str, *arguments: Any) -> list[Proposal]:
+        """Return the proposals of a function; none if the time is used up."""
+        return await _until(self.end, propose(function, code, *arguments)) or []
 
     async def improve(self, version: _Version) -> _Version:
-        """Return the best version that can be reached by changes each of which is an improvement.
+        """Return the best version that can be reached by changes each of which is an improvement or certain.
 
         A mutation counts only if all tests pass in the end and, with fewer than four tests, if another mutation passes them and
         behaves alike: a change that satisfies a few tests seldom has to do with the mistake.
@@ -205,7 +240,23 @@ class _Search:
                 best = await self._agreeing(whole)
             if best:
                 return replace(best, is_guess=version.is_guess or is_guess)
+            if proposer is _propose_for_start and (step := await self._certain_step(version)):
+                return step
         return None
+
+    async def _certain_step(self, version: _Version) -> _Version | None:
+        """Return the version without errors of syntax and names that need no guess, though no more tests pass yet.
+
+        What is left then may be repaired by other changes. None if there are no such errors, or if a test that passed fails.
+        """
+        if self.is_over or not (proposals := await self.propose(certain_proposals, version.code)):
+            return None
+        self.runs += 1
+        proposal = proposals[0]
+        report = await self.run_in_time(proposal.code, self.tests, self._limits_for(version.report))
+        if not keeps_passing(report, version.report):
+            return None
+        return replace(version, code=proposal.code, report=report, notes=(*version.notes, proposal.note))
 
     async def _improvements(self, version: _Version, proposals: Sequence[Proposal], more: int) -> list[_Version]:
         """Return improved versions. Once one passes all tests, only `more` others are tried."""
@@ -291,15 +342,17 @@ def _traceback_lines(result: TestResult) -> Iterator[int]:
 async def _propose_for_start(search: _Search, version: _Version) -> list[Proposal]:
     """Propose changes of a program that may not start, or in which names are missing."""
     entry_point = search.tests.entry_point or next((test.function for test in search.tests.calls if test.function), "")
-    return await propose(start_proposals, version.code, entry_point)
+    return await search.propose(start_proposals, version.code, entry_point)
 
 
 async def _propose_for_time(search: _Search, version: _Version) -> list[Proposal]:
     """Propose caching if time runs out, and a higher limit of recursion if that was reached."""
     errors = [result.error for result in version.report.failures]
-    out_of_time = any(error.startswith("out of time") for error in errors)
-    too_deep = any(error.startswith("RecursionError") for error in errors)
-    return await propose(time_proposals, version.code, too_deep) if out_of_time or too_deep else []
+    if any(error.startswith("RecursionError") for error in errors):
+        return await search.propose(recursion_proposals, version.code)
+    if any(error.startswith(OUT_OF_TIME) for error in errors):
+        return await search.propose(time_proposals, version.code)
+    return []
 
 
 async def _propose_mutations(search: _Search, version: _Version) -> list[Proposal]:
@@ -309,7 +362,7 @@ async def _propose_mutations(search: _Search, version: _Version) -> list[Proposa
     lines = await search.suspicious_lines(version)
     failure = next((result for result in version.report.failures if result.got is not None), None)
     expected, got = (failure.expected or "", failure.got or "") if failure else ("", "")
-    return await propose(mutation_proposals, version.code, [list(item) for item in lines.items()], expected, got)
+    return await search.propose(mutation_proposals, version.code, [list(item) for item in lines.items()], expected, got)
 
 
 PROPOSERS: Sequence[Callable[[_Search, _Version], Awaitable[list[Proposal]]]] = (

@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 
 
 def main(settings: dict[str, Any], channel: Any) -> None:
-    """Load `settings["modules"]` and call `main(values, channel)` of the module that `settings["main"]` names."""
-    modules = {name: load(name, packed) for name, packed in settings["modules"].items()}
-    modules[settings["main"]].main(modules["values"], channel)
+    """Load `settings["modules"]` in their order and call `main(channel)` of the last one."""
+    modules = [load(name, packed) for name, packed in settings["modules"].items()]
+    modules[-1].main(channel)
 
 
 def load(name: str, packed: dict[str, str]) -> ModuleType:
-    """Return a module made from its code."""
+    """Return a module made from its code. It can import modules that were loaded before it, as `from .name import ...`."""
+    from _frozen_importlib import ModuleSpec
     from _frozen_importlib_external import MAGIC_NUMBER
 
-    module = type(sys)(f"_sandboxed_{name}")
+    module = type(sys)(f"_sandboxed.{name}")
+    module.__spec__ = ModuleSpec(module.__name__, None)
     sys.modules[module.__name__] = module
     if packed["magic"] == MAGIC_NUMBER.hex():
         code = marshal.loads(bytes.fromhex(packed["code"]))

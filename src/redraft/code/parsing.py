@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from ..compute import run_sync
 from ..errors import ComputeLimitError
+from .source import PARSER_ERRORS
 
 MAX_DIRECT_CHARS = 20_000  # code that is parsed here without a trial: at worst 0.2 seconds
 MAX_SECONDS = 2.0  # of CPU time for longer code
@@ -43,5 +44,5 @@ def try_to_parse(code: str) -> None:
     """Parse code in a worker; only whether that ends in time matters."""
     try:
         _parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except PARSER_ERRORS:
         return

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from .parsing import parse
+from .source import PARSER_ERRORS
 
 MAX_PREFIX_CHARS = 100_000
 
@@ -36,7 +37,7 @@ def defines(code: str, name: str | None) -> bool:
     """Return whether code is Python and defines a function or class of this name, or any function for None, at its top level."""
     try:
         body = parse(code).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except PARSER_ERRORS:
         return False
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     functions = [node.name for node in body if isinstance(node, kinds)]
@@ -51,7 +52,7 @@ def is_python(code: str) -> bool:
     """Return whether the syntax of the code is right."""
     try:
         parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except PARSER_ERRORS:
         return False
     return True
 

@@ -102,17 +102,35 @@ def with_recursion_limit(code: str, limit: int = 100_000) -> Proposal:
 
 
 def similar_names(code: str, names: Collection[str]) -> list[Proposal]:
-    """Return the program with an undefined name replaced by the defined one that is spelled most like it."""
+    """Return the program with undefined names replaced by the defined ones that are spelled most like them.
+
+    First all of them together, then each name wherever it is read, then each place alone.
+    """
+    places = _places_with_similar_names(code, names)
+    nearest = [(node, near[0]) for node, near in places]
+    by_name = [[pair for pair in nearest if pair[0].id == name] for name in dict.fromkeys(node.id for node, _ in nearest)]
+    alone = [[(node, name)] for node, near in places for name in near]
+    changes = [change for change in (nearest, *by_name, *alone) if change]
+    return list(dict.fromkeys(_with_names(code, change) for change in changes))[:MAX_PROPOSALS]
+
+
+def _places_with_similar_names(code: str, names: Collection[str]) -> list[tuple[ast.Name, list[str]]]:
+    """Return where the names are read, each with at most two defined names that are spelled like it."""
     from rapidfuzz.distance import OSA
 
-    tree, source = parse_tree(code), SourceText(code)
+    tree = parse_tree(code)
     known = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     known |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)} | {node.name for node in functions_of(tree)}
-    found: list[Proposal] = []
+    found: list[tuple[ast.Name, list[str]]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load):
             near = sorted((OSA.distance(node.id, name), name) for name in known - {node.id} if abs(len(name) - len(node.id)) <= 2)
-            for distance, name in near[:2]:
-                if distance <= max(1, len(node.id) // 3):
-                    found.append(Proposal(source.with_node(node, name), f"line {node.lineno}: `{node.id}` became `{name}`"))
-    return found[:MAX_PROPOSALS]
+            if close := [name for distance, name in near[:2] if distance <= max(1, len(node.id) // 3)]:
+                found.append((node, close))
+    return sorted(found, key=lambda place: (place[0].lineno, place[0].col_offset))
+
+
+def _with_names(code: str, change: Sequence[tuple[ast.Name, str]]) -> Proposal:
+    for node, name in sorted(change, key=lambda pair: (pair[0].lineno, pair[0].col_offset), reverse=True):
+        code = SourceText(code).with_node(node, name)
+    return Proposal(code, "; ".join(dict.fromkeys(f"line {node.lineno}: `{node.id}` became `{name}`" for node, name in change)))

@@ -68,6 +68,11 @@ def start_proposals(code: str, entry_point: str) -> Pairs:
     return _pairs(found)
 
 
+def certain_proposals(code: str) -> Pairs:
+    """Return the code without its errors of syntax and with the names that it misses, as far as that is no guess."""
+    return _pairs([_all_slips(code)])
+
+
 def _all_slips(code: str) -> Proposal | None:
     """Return the code with its syntax repaired, its foreign names replaced and its imports added; None if nothing is to do."""
     notes: list[str] = []
@@ -78,13 +83,16 @@ def _all_slips(code: str) -> Proposal | None:
     return Proposal(code, "; ".join(notes)) if notes else None
 
 
-def time_proposals(code: str, too_deep: bool) -> Pairs:  # noqa: FBT001
-    """Return the code with results cached, and, if the recursion was too deep, with a higher limit."""
-    found = with_cached_results(code)
-    if too_deep:
-        deeper = with_recursion_limit(code)
-        found = [*(Proposal(with_recursion_limit(each.code).code, f"{each.note}; {deeper.note}") for each in found), deeper, *found]
-    return _pairs(found)
+def time_proposals(code: str) -> Pairs:
+    """Return changes of a program that runs out of time: results are cached."""
+    return _pairs(with_cached_results(code))
+
+
+def recursion_proposals(code: str) -> Pairs:
+    """Return changes of a program whose recursion is too deep: a higher limit, results cached, and both."""
+    cached, deeper = with_cached_results(code), with_recursion_limit(code)
+    both = [Proposal(with_recursion_limit(each.code).code, f"{each.note}; {deeper.note}") for each in cached]
+    return _pairs([*both, deeper, *cached])
 
 
 def mutation_proposals(code: str, lines: Sequence[tuple[int, float]], expected: str, got: str) -> Pairs:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ..checks import format_value
 from ..sandbox import Execution
 
+PROGRAM = "the program"  # what fails if it does not even start, or has no function
 IN_PROCESS_METHOD = "in_process: forgeable"
 
 
@@ -17,7 +18,7 @@ IN_PROCESS_METHOD = "in_process: forgeable"
 class TestResult:
     """The outcome of one test.
 
-    - `call`: the call, the beginning of the input, or the assertion, as text.
+    - `call`: the call, the beginning of the input, or the assertion, as text; "the program" if that did not start.
     - `ok`: whether it passed.
     - `expected`, `got`: the values as text; None if there is none.
     - `error`: what went wrong, if it is not that the values differ; `traceback`: the lines of the candidate that led there.

@@ -13,8 +13,9 @@ from ..sandbox import Limits, Sandbox
 from .calls import Checker, run_calls
 from .driver import run_driver, run_in_process
 from .parsing import parse
-from .report import IN_PROCESS_METHOD, TestReport, TestResult, make_report, report_without_score
+from .report import IN_PROCESS_METHOD, PROGRAM, TestReport, TestResult, make_report, report_without_score
 from .session import CandidateSession
+from .source import PARSER_ERRORS
 from .stdio import run_stdio
 from .tests import Tests
 
@@ -93,7 +94,7 @@ def _report(session: CandidateSession, tests: Tests, checker: Checker | None, *,
     return report_without_score(
         IN_PROCESS_METHOD,
         f"the tests need the program's own objects ({tests.why}), so they would run beside it, where it could forge their outcome;"
-        " trust_in_process=True allows that",
+        " trust_in_process=True (--trust-in-process) allows that",
     )
 
 
@@ -101,7 +102,7 @@ def is_empty(code: str) -> bool:
     """Return whether a program has no statement that does anything."""
     try:
         body = parse(code).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except PARSER_ERRORS:
         return not code.strip()
     return all(isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in body)
 
@@ -109,7 +110,6 @@ def is_empty(code: str) -> bool:
 def _all_fail(tests: Tests, error: str) -> TestReport:
     """Return the report of a program that was not even started."""
     failures = (
-        TestResult(f"test {n}", ok=False, error=error, weight=getattr(test, "weight", 1.0), hidden=test.hidden)
-        for n, test in enumerate(tests.items, 1)
+        TestResult(PROGRAM, ok=False, error=error, weight=getattr(test, "weight", 1.0), hidden=test.hidden) for test in tests.items
     )
     return make_report(tests.kind, failures, None)

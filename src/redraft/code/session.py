@@ -22,6 +22,7 @@ from .values import Decoder, ValueCodecError, encode
 MAX_TIMEOUTS = 2  # processes that may use up their time; the tests after that are not run
 MAX_CRASHES = 10  # processes that may end in another way
 LOADER = Path(__file__).with_name("loader.py")
+IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "proxies")}  # by the modules that start in a sandbox
 TIMEOUTS = ("cpu", "wall")
 
 Message: TypeAlias = Mapping[str, Any]
@@ -29,19 +30,25 @@ Message: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReturnValue:
-    """The program returned a value. `arguments` are the arguments after the call, or None."""
+    """The program returned a value.
+
+    `contents` is what is in the containers among the arguments after the call, as it was sent; `same`: the number of the one that
+    was returned; `reference`: what was sent with a value to stand for the object itself.
+    """
 
     value: Any
     seconds: float
-    arguments: Any = None
+    contents: Any = None
+    same: int | None = None
+    reference: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
     """There is no value: `error` says why.
 
-    `types` are the names of the exception's class and its bases, if one was raised; `ended`: the process ended instead of
-    answering.
+    `types` are the names of the exception's class and its bases, if one was raised, and `number` is that of the exception itself;
+    `ended`: the process ended instead of answering.
     """
 
     error: str
@@ -50,6 +57,7 @@ class CallFailure:
     message: str = ""
     traceback: str = ""
     ended: bool = False
+    number: int | None = None
 
 
 Answer: TypeAlias = ReturnValue | CallFailure
@@ -96,8 +104,8 @@ class CancelledTestsError(Exception):
 
 @cache
 def runner_settings(main: str) -> Mapping[str, Any]:
-    """Return the settings of `loader.py` that start a module of this package in a sandbox."""
-    return {"main": main, "modules": {name: _packed_module(name) for name in ("values", main)}}
+    """Return the settings of `loader.py` that start a module of this package in a sandbox, after the modules that it imports."""
+    return {"modules": {name: _packed_module(name) for name in (*IMPORTED[main], main)}}
 
 
 def _packed_module(name: str) -> dict[str, str]:
@@ -133,10 +141,10 @@ class CandidateSession:
         execution = self._end()
         self.execution = self.execution or execution
 
-    def call(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
+    def call(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any], decoder: Decoder | None = None) -> Answer:
         """Call a function with values."""
         try:
-            return self.ask(call_message(function, args, kwargs))
+            return self.ask(call_message(function, args, kwargs), decoder)
         except ValueCodecError as error:
             return CallFailure(f"the arguments cannot be sent: {error}")
 
@@ -241,7 +249,9 @@ def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Ans
             return CallFailure(f"the value cannot be compared: {reason[:MAX_MESSAGE_CHARS]}", seconds)
         case {"value": value}:
             try:
-                return ReturnValue(decoder.decode(value), seconds, answer.get("arguments"))
+                same = answer.get("same")
+                same = same if type(same) is int else None
+                return ReturnValue(decoder.decode(value), seconds, answer.get("contents"), same, answer.get("reference"))
             except (ValueCodecError, RecursionError) as problem:
                 return CallFailure(f"the value cannot be compared: {problem}", seconds)
     return CallFailure("it sent something else than an answer", seconds)
@@ -254,7 +264,9 @@ def _read_error(error: Mapping[str, Any], seconds: float, code: str) -> CallFail
     kind = names[0] if names else "an exception"
     shown = " ".join(message[: 2 * MAX_MESSAGE_CHARS].split())[:MAX_MESSAGE_CHARS]
     traceback = _read_trace(error.get("trace"), code)
-    return CallFailure(f"{kind}: {shown}" if shown else kind, seconds, names, message, traceback)
+    number = error.get("object")
+    shown = f"{kind}: {shown}" if shown else kind
+    return CallFailure(shown, seconds, names, message, traceback, number=number if type(number) is int else None)
 
 
 def _read_trace(trace: Any, code: str) -> str:

@@ -6,6 +6,7 @@ changes after which the first error lies farthest down, until the code compiles.
 
 from __future__ import annotations
 
+import ast
 import html
 import keyword
 import re
@@ -13,7 +14,17 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from .source import MAX_CHARS, Problem, Proposal, compiles, indentation, syntax_problem, with_lines, without_comment
+from .source import (
+    MAX_CHARS,
+    Problem,
+    Proposal,
+    compiles,
+    indentation,
+    parse_tree,
+    syntax_problem,
+    with_lines,
+    without_comment,
+)
 
 MAX_STEPS = 16  # changes of one repair
 MAX_PROPOSALS = 60  # changes that are tried for one error
@@ -23,6 +34,7 @@ BEAM_WIDTH = 4  # of the changed codes that do not compile yet, how many are fol
 TOKENIZER_ERROR = re.compile(
     r"never closed|unmatched|does not match|unterminated|invalid (character|non-printable|\w+ literal)|tabs"
 )
+AFTER_KEYWORD = re.compile(rf"\b({'|'.join(set(keyword.kwlist) - {'None', 'True', 'False'})})$")  # no value ends there
 MAX_LOST_LINES = 0.5  # share of the lines that may be removed
 OPENING = {"(": ")", "[": "]", "{": "}"}
 CLOSING = {closer: opener for opener, closer in OPENING.items()}
@@ -40,6 +52,7 @@ STATEMENT = re.compile(
     r"\s*(def|class|if|elif|else|for|while|try|except|finally|with|return|import|from|raise|assert|pass|break|continue|del|global|"
     r"nonlocal|yield|async|await|lambda|print|not)\b(?! (is|the|this|a|an|you|we|it|these|that|above|below|each)\b)"
 )
+RETURN = re.compile(r"\s*(return|raise)\b")
 CODE_SIGNS = re.compile(r"[=\[\]{}]|\w\(|^\s*[@#]|^\s*['\"]|^\s*\w+\.\w+|[)\],]\s*$")
 PROSE = re.compile(
     r"\s*([-*>]+ |\d+[.)] |#+ )?[\"'(*_`]*[A-Za-z][\w'’,;*_`-]*(([ ,.:;!?'’()*_`\"/-]+[\w'’*_`-]+)+[ .:;!?)*_`\"]*|[.!])$"
@@ -52,23 +65,37 @@ NUMBERED = re.compile(r"^\s*\d+\s*[:|.]?(\s|$)")
 def repair_syntax(code: str) -> Proposal | None:
     """Return the code with its errors of syntax repaired; None if it compiles, if it cannot be repaired, or if it is too long.
 
-    At most half of the lines are removed, and at most 16 changes are made.
+    At most half of the lines are removed, no whole `return` among them, and at most 16 changes are made.
     """
     if len(code) > MAX_CHARS or not code.strip() or syntax_problem(code) is None:
         return None
     start = code.replace("\r\n", "\n").replace("\r", "\n")
     least = _code_lines(code) - max(1, MAX_LOST_LINES * _code_lines(code))
-    states, tried = [Proposal(start, "")], {start}
+    states, tried, returns = [Proposal(start, "")], {start}, _returns(start)
     for _ in range(MAX_STEPS):
         found: list[tuple[tuple[int, int, int], Proposal]] = []
         for state, proposal in _next_proposals(states, tried):
             problem = syntax_problem(proposal.code)
             if problem:
                 found.append((_progress(problem), _with_note(state, proposal)))
-            elif _code_lines(proposal.code) >= least and compiles(proposal.code):
+            elif _code_lines(proposal.code) >= least and _returns(proposal.code) >= returns and compiles(proposal.code):
                 return _with_note(state, proposal)
         states = [proposal for _, proposal in sorted(found, key=lambda item: item[0], reverse=True)[:BEAM_WIDTH]]
     return None
+
+
+def _returns(code: str) -> int:
+    """Return how many lines are a whole statement that returns or raises."""
+    return sum(_is_statement(line) for line in code.split("\n") if RETURN.match(line))
+
+
+def loses_lines(before: str, after: str) -> bool:
+    """Return whether code has fewer lines than before; empty ones do not count, nor does `pass`, which may have been added."""
+    return _content_lines(before) > _content_lines(after)
+
+
+def _content_lines(code: str) -> int:
+    return sum(line.strip() not in ("", "pass") for line in code.split("\n"))
 
 
 def _next_proposals(states: Sequence[Proposal], tried: set[str]) -> Iterator[tuple[Proposal, Proposal]]:
@@ -355,6 +382,8 @@ def _commas(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]
         return
     for line in range(max(0, at - 1), min(at + 2, len(lines), problem.end_line + 1)):
         for gap in list(re.finditer(r"(?<=[\w\"')\]}])\s+(?=[\w\"'(\[{-])|(?<=[\w\"')\]}])\s*$", lines[line]))[:12]:
+            if AFTER_KEYWORD.search(lines[line][: gap.start()]):
+                continue
             new = f"{lines[line][: gap.start()]},{lines[line][gap.start() :]}"
             yield from _replace(line, lines[line], new, "added the missing comma")
 
@@ -417,12 +446,19 @@ def _tokens(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]
 
 
 def _cut_off_end(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
-    """Remove the last line if the text ends in the middle of it, with the lines that then are no use."""
+    """Remove the last line if the text ends in the middle of it, with the lines that then are no use; never whole statements."""
     last = next((line for line in range(len(lines) - 1, -1, -1) if lines[line].strip()), 0)
     if at < last - 3 and "never closed" not in problem.message and "triple-quoted" not in problem.message:
         return
     for first in range(last, max(0, last - 4), -1):
+        if _is_statement(lines[first]):
+            return
         yield first, (lines[first:], []), "removed the end of the code, which was cut off"
+
+
+def _is_statement(line: str) -> bool:
+    """Return whether a line is a whole statement by itself; a value alone may be a part of one."""
+    return any(not isinstance(node, ast.Expr) for node in parse_tree(line.strip()).body)
 
 
 FIXES: Sequence[Fix] = (

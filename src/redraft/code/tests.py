@@ -7,7 +7,7 @@ stays code, and runs apart from the candidate (`driver`) or, if its author allow
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -19,17 +19,18 @@ from .assertion_code import read_test_code
 from .asserts import NotSimpleError, SimpleAssert, checked_name, simple_asserts
 from .compare import FLOAT_TOLERANCE, OUTPUT_COMPARISONS, Comparison, OutputComparison, Tolerance, ValueComparer
 from .parsing import parse
+from .source import PARSER_ERRORS
 
 Kind: TypeAlias = Literal["calls", "driver", "stdio", "in_process"]
 MAX_TESTS = 10_000
 MAX_SOURCE_CHARS = 1_000_000
 CALL_FIELDS = ("input", "output", "kwargs", "raises", "tolerance", "equal_nan", "function", "weight", "hidden", "name")
 STDIO_FIELDS = ("stdin", "stdout", "compare", "tolerance", "weight", "hidden", "name")
-WRAPPER_FIELDS = ("entry_point", "fn_name", "tests", "hidden", "inputs", "outputs", "test_list", "test_setup_code")
+WRAPPER_FIELDS = ("entry_point", "fn_name", "tests", "hidden", "inputs", "outputs", "test_list", "test_setup_code", "test_imports")
 IGNORED_FIELDS = frozenset(  # of rows of MBPP, APPS, HumanEval and LiveCodeBench
     (
         "task_id", "problem_id", "question_id", "id", "text", "prompt", "question", "code", "canonical_solution", "solutions",
-        "challenge_test_list", "test_imports", "source_file", "difficulty", "url", "starter_code", "metadata", "testtype",
+        "challenge_test_list", "source_file", "difficulty", "url", "starter_code", "metadata", "testtype",
     )
 )  # fmt: skip
 FORMS = (
@@ -132,8 +133,9 @@ def parse_tests(tests: str | Sequence[Any] | Mapping[str, Any], entry_point: str
 
     Accepted, as text or as JSON: `[{"input": [args], "output": value}]` with the optional fields `kwargs`, `raises`, `tolerance`,
     `equal_nan`, `function`, `weight`, `hidden`, `name`; `[{"stdin": text, "stdout": text, "compare": "tokens"}]`; a list of
-    asserts (MBPP); `{"entry_point": name, "tests": ..., "hidden": ...}`; `{"inputs": [...], "outputs": [...], "fn_name": ...}`
-    (APPS); test code with `def check(candidate)` (HumanEval) or asserts; a file for pytest or unittest.
+    asserts, also with code before them (`{"test_list": [...], "test_setup_code": code, "test_imports": [...]}`, MBPP);
+    `{"entry_point": name, "tests": ..., "hidden": ...}`; `{"inputs": [...], "outputs": [...], "fn_name": ...}` (APPS); test code
+    with `def check(candidate)` (HumanEval) or asserts; a file for pytest or unittest.
 
     Raises ConfigError for anything else, naming what is wrong and where.
     """
@@ -161,7 +163,7 @@ def _python_list(text: str, error: ValueError) -> Any:
     """Return a list or dictionary in Python's notation, as some data sets have it."""
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+    except (*PARSER_ERRORS, TypeError):
         raise ConfigError(f"tests begin like JSON and are not JSON ({str(error)[:200]})") from None
 
 
@@ -192,7 +194,7 @@ class _Reader:
             return reader.read_pairs(tests["inputs"], tests["outputs"], by_call=tests.get("fn_name") is not None)
         if "test_list" in tests:  # MBPP
             _check_wrapper(tests)
-            return reader.read("\n".join([str(tests.get("test_setup_code") or ""), *_texts(tests["test_list"])]))
+            return reader.read("\n".join([*_set_up_of(tests), *_texts(tests["test_list"])]))
         if "input" in tests or "stdin" in tests:
             return reader.read([tests])
         if "tests" not in tests and "hidden" not in tests:
@@ -364,9 +366,22 @@ def _join_lines(value: Any) -> Any:
     return "\n".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def _texts(values: Any) -> Iterable[str]:
+def _set_up_of(tests: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the code that comes before the asserts of MBPP: lines with imports, and code."""
+    lines = _list_in(tests.get("test_imports"))
+    yield from _texts(lines, "test_imports") if lines else ()
+    yield _text_field(tests, "test_setup_code", "tests") or ""
+
+
+def _list_in(value: Any) -> Any:
+    """Return a list that stands in a text, as in a CSV file; anything else as it is."""
+    return _structure(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
+
+
+def _texts(values: Any, name: str = "test_list") -> Iterable[str]:
+    values = _list_in(values)
     if not isinstance(values, list | tuple) or not values or not all(isinstance(value, str) for value in values):
-        raise checks.invalid_argument("tests.test_list", 'a list of texts such as ["assert f(1) == 2"]', values)
+        raise checks.invalid_argument(f"tests.{name}", 'a list of texts such as ["assert f(1) == 2"]', values)
     return values
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..sandbox import Execution, Limits, Sandbox, SandboxedProcess, SandboxedProcessError
 from ..threads import run_in_thread
-from .calls import default_entry_point, judge
+from .calls import decoder_of, default_entry_point, judge
 from .compare import equal_output
 from .session import (
     LOADER,
@@ -138,7 +138,7 @@ class _Timer:
             self.processes.end(process)
         _check_load(answers[0], code)
         for number, (test, answer) in enumerate(zip(tests, answers[1:], strict=True), 1):
-            result = judge(test, read_answer(answer, 0.0, code, Decoder()))
+            result = judge(test, read_answer(answer, 0.0, code, decoder_of(test)))
             if not result.ok:
                 raise ProgramFailedError(_one_line(f"it fails test {number}{result.error and f': {result.error}'}"))
         return seconds

@@ -4,7 +4,8 @@
 of a candidate ever runs where its verdict is made. It takes its input for hostile: sizes are limited before anything is built, and
 a set or a dictionary whose keys were chosen to have equal hashes is refused.
 
-Texts, small numbers, booleans, None and lists stand for themselves; anything else is `{"t": tag, "v": content}`.
+Texts, small numbers, booleans, None and lists stand for themselves; anything else is `{"t": tag, "v": content}`. Arrays and scalars
+of NumPy have a tag, too; what they are on this side is up to the caller, so that nothing here imports NumPy.
 
 The file runs on both sides of the border, so it imports from the standard library alone, and of that only what costs nothing: each
 program that is tested waits for it. A value can only be of a class whose module is loaded already.
@@ -16,7 +17,7 @@ import sys
 from _collections_abc import Callable, Iterable, Iterator, KeysView, Mapping
 from _collections_abc import Set as AbstractSet
 from itertools import islice
-from math import isfinite
+from math import isfinite, prod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from typing import Any
 
+MAX_DIMENSIONS = 32  # of an array
 MAX_DEPTH = 60  # levels of nesting; a message may have 200, and a level of a dictionary takes three
 MAX_ITEMS = 200_000  # values in one value
 MAX_ITERATOR_ITEMS = 100_000  # of a generator that are taken
@@ -31,6 +33,27 @@ MAX_HEX_DIGITS = 1_000_000  # of an integer
 MAX_FRACTION_DIGITS = 20_000  # hexadecimal, of a numerator or denominator: reducing a fraction takes quadratic time
 MAX_DECIMAL_CHARS = 10_000
 MAX_EQUAL_HASHES = 64  # keys of one set or dictionary
+CONTAINERS = ("list", "dict", "set", "bytearray", "deque", "array")  # the kinds of values that a function can change
+ARRAY_TYPES = {  # the types of the items of arrays that are passed by value, and the classes of these items
+    **dict.fromkeys(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"), (int,)),
+    **dict.fromkeys(("f2", "f4", "f8", "f12", "f16"), (float, int)),
+    **dict.fromkeys(("c8", "c16", "c24", "c32"), (complex, float, int)),
+    "b1": (bool,),
+    "U": (str,),
+}
+ABILITIES = (  # special methods that a class may have or lack, and that say what its objects are
+    "__abs__", "__aenter__", "__aexit__", "__aiter__", "__anext__", "__await__", "__bool__", "__bytes__", "__call__", "__complex__",
+    "__contains__", "__delitem__", "__enter__", "__exit__", "__float__", "__getitem__", "__hash__", "__index__", "__int__",
+    "__iter__", "__len__", "__next__", "__reversed__", "__round__", "__setitem__",
+    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__neg__", "__pos__", "__invert__", "__add__",
+    "__sub__", "__mul__", "__truediv__", "__floordiv__", "__mod__", "__pow__", "__matmul__", "__and__", "__or__",
+    "__xor__", "__lshift__", "__rshift__", "__radd__", "__rsub__", "__rmul__", "__rtruediv__", "__rfloordiv__",
+    "__rmod__", "__rpow__", "__rmatmul__", "__rand__", "__ror__", "__rxor__", "__rlshift__", "__rrshift__", "__iadd__",
+    "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__imatmul__", "__iand__",
+    "__ior__", "__ixor__", "__ilshift__", "__irshift__",
+    "Mapping", "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set",
+)  # fmt: skip
+"""The last ones are abstract classes of `collections.abc`, which an object belongs to only if its class says so."""
 SAFE_INTEGER = 2**53  # every reader of JSON reads smaller ones exactly
 
 
@@ -38,18 +61,48 @@ class ValueCodecError(ValueError):
     """The value cannot be passed by value: its class, its size or its depth."""
 
 
+class ValueClassError(ValueCodecError):
+    """Objects of this class cannot be passed by value."""
+
+
+def _refusal(name: str) -> str:
+    return f"an object of the class {name[:80]!r} cannot be passed by value"
+
+
 # ---- encoding
 
 
 class Encoder:
-    """Encodes one value. `refer(object)` may return what stands for an object that cannot be passed by value; None refuses."""
+    """Encodes values. `refer(object)` may return what stands for an object that cannot be passed by value; None refuses.
 
-    def __init__(self, refer: Callable[[Any], Any] | None = None) -> None:
+    `containers` are the lists, dictionaries, sets and arrays in the values, in the order in which a `Decoder` builds them. With
+    `share`, one that comes a second time is encoded as its number in that order.
+    """
+
+    def __init__(self, refer: Callable[[Any], Any] | None = None, *, share: bool = False) -> None:
         self.items = 0
         self.refer = refer
+        self.share = share
+        self.containers: list[Any] = []
+        self.numbers: dict[int, int] = {}  # of containers, by `id`
 
     def encode(self, value: Any, depth: int = 0) -> Any:
         """Return the value as JSON. Raises ValueCodecError."""
+        number = self.numbers.get(id(value)) if self.numbers else None
+        return self._encode(value, depth) if number is None else _with_tag("container", number)
+
+    def encode_contents(self, containers: list[Any]) -> list[Any]:
+        """Return what is in each of the containers; one of them in another is encoded as its number."""
+        self.numbers = {id(container): n for n, container in enumerate(containers)}
+        return [self._encode(container, 0) for container in list(containers)]
+
+    def note(self, container: Any) -> None:
+        """Give a container that was encoded its number."""
+        if self.share:
+            self.numbers[id(container)] = len(self.containers)
+        self.containers.append(container)
+
+    def _encode(self, value: Any, depth: int) -> Any:
         self.items += 1
         if depth > MAX_DEPTH:
             raise ValueCodecError(f"the value is nested deeper than {MAX_DEPTH} levels, or contains itself")
@@ -57,6 +110,8 @@ class Encoder:
             raise ValueCodecError(f"the value has more than {MAX_ITEMS:,} parts")
         if value is None or value is True or value is False:
             return value
+        if self.refer and (first := getattr(type(value), "refers_to_the_candidate", None)):
+            return first
         for kinds, encode in _ENCODERS:
             if isinstance(value, kinds):
                 return encode(self, value, depth + 1)
@@ -66,7 +121,7 @@ class Encoder:
                 return encode(self, value, depth + 1)
         reference = self.refer(value) if self.refer else None
         if reference is None:
-            raise ValueCodecError(f"an object of the class {type(value).__name__[:80]!r} cannot be passed by value")
+            raise ValueClassError(_refusal(type(value).__name__))
         return reference
 
     def encode_all(self, values: Iterable[Any], depth: int) -> list[Any]:
@@ -101,25 +156,67 @@ def _encode_int(_encoder: Encoder, value: Any, _depth: int) -> Any:
 
 
 def _encode_float(_encoder: Encoder, value: Any, _depth: int) -> Any:
+    if type(value) is not float and _is_of_numpy(value, "generic"):
+        return _encode_array(_encoder, value, _depth)
     number = float.__float__(value) if isinstance(value, float) else float(value)
     return number if isfinite(number) else _with_tag("float", repr(number))
 
 
 def _encode_list(encoder: Encoder, value: list[Any], depth: int) -> Any:
-    return encoder.encode_all(list.__iter__(value), depth)
+    items = encoder.encode_all(list.__iter__(value), depth)
+    encoder.note(value)
+    return items
 
 
 def _encode_dict(encoder: Encoder, value: Mapping[Any, Any], depth: int) -> Any:
     pairs = dict.items(value) if isinstance(value, dict) else value.items()
-    return _with_tag("dict", [[encoder.encode(k, depth), encoder.encode(v, depth)] for k, v in pairs])
+    items = [[encoder.encode(k, depth), encoder.encode(v, depth)] for k, v in pairs]
+    encoder.note(value)
+    return _with_tag("dict", items)
 
 
 def _sequence(tag: str) -> Callable[[Encoder, Any, int], Any]:
-    return lambda encoder, value, depth: _with_tag(tag, encoder.encode_all(value, depth))
+    def encode(encoder: Encoder, value: Any, depth: int) -> Any:
+        items = encoder.encode_all(value, depth)
+        if tag in CONTAINERS:
+            encoder.note(value)
+        return _with_tag(tag, items)
+
+    return encode
 
 
 def _text(tag: str, to_text: Callable[[Any], str]) -> Callable[[Encoder, Any, int], Any]:
     return lambda _encoder, value, _depth: _with_tag(tag, to_text(value))
+
+
+def _encode_bytearray(encoder: Encoder, value: bytearray, _depth: int) -> Any:
+    encoder.note(value)
+    return _with_tag("bytearray", bytearray.hex(value))
+
+
+def _is_of_numpy(value: Any, name: str) -> bool:
+    kind = getattr(sys.modules.get("numpy"), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _encode_array(encoder: Encoder, value: Any, depth: int) -> Any:
+    """Encode an array or a scalar of NumPy, whose shape is None: its type, its shape, and its items in a flat list."""
+    kind = str(value.dtype.str)[1:] if value.dtype.kind != "U" else "U"
+    if kind not in ARRAY_TYPES:
+        raise ValueClassError(f"{_refusal(type(value).__name__)}: its items are of the type {str(value.dtype)[:40]!r}")
+    is_array = _is_of_numpy(value, "ndarray")
+    if is_array and value.size > MAX_ITEMS:
+        raise ValueCodecError(f"the value has more than {MAX_ITEMS:,} parts")
+    items = encoder.encode_all(value.ravel().tolist() if is_array else [_python_number(value)], depth)
+    if is_array:
+        encoder.note(value)
+    return _with_tag("array", [kind, list(value.shape) if is_array else None, items])
+
+
+def _python_number(value: Any) -> Any:
+    """Return the number of a scalar of NumPy; those that are more exact than Python's become float or complex."""
+    item = value.item()
+    return item if item is not value and type(item) is not type(value) else (complex if value.dtype.kind == "c" else float)(value)
 
 
 def _encode_iterator(encoder: Encoder, value: Iterator[Any], depth: int) -> Any:
@@ -155,7 +252,7 @@ _ENCODERS: tuple[tuple[Any, Callable[[Encoder, Any, int], Any]], ...] = (
     (frozenset, _sequence("frozenset")),
     ((set, KeysView), _sequence("set")),
     (bytes, _text("bytes", bytes.hex)),
-    (bytearray, _text("bytearray", bytearray.hex)),
+    (bytearray, _encode_bytearray),
     (complex, _encode_complex),
     (range, _encode_range),
     (Iterator, _encode_iterator),
@@ -170,7 +267,9 @@ _LIBRARY_ENCODERS: tuple[tuple[str, str, Callable[[Encoder, Any, int], Any]], ..
     ("datetime", "time", _text("time", lambda value: value.isoformat())),
     ("datetime", "timedelta", _encode_timedelta),
     ("collections", "deque", _sequence("deque")),
-    ("numbers", "Integral", _encode_int),  # such as those of numpy
+    ("numpy", "generic", _encode_array),
+    ("numpy", "ndarray", _encode_array),
+    ("numbers", "Integral", _encode_int),  # such as those of gmpy2
     ("numbers", "Real", _encode_float),
 )
 
@@ -179,11 +278,27 @@ _LIBRARY_ENCODERS: tuple[tuple[str, str, Callable[[Encoder, Any, int], Any]], ..
 
 
 class Decoder:
-    """Decodes one value. `resolve(content)` returns what the tag "object" stands for; without it, that tag is refused."""
+    """Decodes values.
 
-    def __init__(self, resolve: Callable[[Any], Any] | None = None) -> None:
+    - `resolve(content)` returns what the tag "object" stands for; without it, that tag is refused.
+    - `container(number)` returns what stands for a container that was encoded before; without it, that is refused.
+    - `array(type, shape, items)` makes an array of NumPy; shape None: a scalar. Without it, arrays become lists, one inside the
+      other, and scalars the number that they are. `array` may raise ValueCodecError.
+
+    `containers` are the lists, dictionaries, sets and arrays that were built, the inner ones first.
+    """
+
+    def __init__(
+        self,
+        resolve: Callable[[Any], Any] | None = None,
+        container: Callable[[int], Any] | None = None,
+        array: Callable[[str, list[int] | None, list[Any]], Any] | None = None,
+    ) -> None:
         self.items = 0
         self.resolve = resolve
+        self.container = container
+        self.array = array or nested_lists
+        self.containers: list[Any] = []
 
     def decode(self, data: Any, depth: int = 0) -> Any:
         """Return the value of exact built-in types. Raises ValueCodecError."""
@@ -195,7 +310,9 @@ class Decoder:
         if data is None or type(data) in (bool, int, float, str):
             return data
         if type(data) is list:
-            return [self.decode(item, depth + 1) for item in data]
+            items = [self.decode(item, depth + 1) for item in data]
+            self.containers.append(items)
+            return items
         if type(data) is not dict or set(data) != {"t", "v"} or not isinstance(data["t"], str):
             raise ValueCodecError("it is no encoded value")
         return self._decode_tagged(data["t"], data["v"], depth + 1)
@@ -203,11 +320,16 @@ class Decoder:
     def _decode_tagged(self, tag: str, content: Any, depth: int) -> Any:
         if tag == "object":
             return self._decode_object(content)
+        if tag == "container":
+            return self._decode_container(content)
         decode = _DECODERS.get(tag)
         if decode is None:
             raise ValueCodecError(f"there is no kind of value {tag[:40]!r}")
         try:
-            return decode(self, content, depth)
+            value = decode(self, content, depth)
+            if tag in CONTAINERS and not (tag == "array" and content[1] is None):
+                self.containers.append(value)
+            return value
         except ValueCodecError:
             raise
         except (TypeError, ValueError, ArithmeticError) as error:
@@ -215,11 +337,19 @@ class Decoder:
 
     def _decode_object(self, content: Any) -> Any:
         match content:
-            case [int() as number, str() as name] if self.resolve:
-                return self.resolve([number, name[:80]])
-            case [int(), str() as name]:
-                raise ValueCodecError(f"an object of the class {name[:80]!r} cannot be passed by value")
+            case [int() as number, str() as name, list() as abilities] if self.resolve:
+                return self.resolve([number, name[:80], [each for each in ABILITIES if each in abilities]])
+            case [int(), str() as name, list()]:
+                raise ValueClassError(_refusal(name))
         raise ValueCodecError("it is no object")
+
+    def _decode_container(self, number: Any) -> Any:
+        if self.container is None or type(number) is not int or number < 0:
+            raise ValueCodecError("it is no container that is known")
+        try:
+            return self.container(number)
+        except IndexError:
+            raise ValueCodecError("it is no container that is known") from None
 
     def decode_list(self, content: Any, depth: int) -> list[Any]:
         if type(content) is not list:
@@ -257,6 +387,43 @@ def _decode_dict(decoder: Decoder, content: Any, depth: int) -> dict[Any, Any]:
         raise ValueCodecError("it is no list of pairs")
     keys = _checked_keys([decoder.decode(key, depth) for key, _ in content])
     return dict(zip(keys, (decoder.decode(value, depth) for _, value in content), strict=True))
+
+
+def _decode_array(decoder: Decoder, content: Any, depth: int) -> Any:
+    match content:
+        case [str() as kind, (list() | None) as shape, list() as items] if kind in ARRAY_TYPES:
+            values = [decoder.decode(item, depth) for item in items]
+        case _:
+            raise ValueCodecError("it is no array")
+    if any(type(value) not in ARRAY_TYPES[kind] for value in values):
+        raise ValueCodecError("it is no array")
+    sizes = [1] if shape is None else shape
+    if len(sizes) > MAX_DIMENSIONS or not all(type(size) is int and 0 <= size <= MAX_ITEMS for size in sizes):
+        raise ValueCodecError("it is no shape of an array")
+    if prod(sizes) != len(values) or prod(size or 1 for size in sizes) > MAX_ITEMS:
+        raise ValueCodecError("it is no shape of an array")
+    return decoder.array(kind, shape, values)
+
+
+def nested_lists(_kind: str, shape: list[int] | None, items: list[Any]) -> Any:
+    """Return the items of an array as lists, one inside the other; of a scalar or an array without dimensions, its only item."""
+    if not shape:
+        return items[0]
+    for size in reversed(shape[1:]):
+        items = [items[n : n + size] for n in range(0, len(items), size)] if size else []
+    return items if prod(shape) else _empty_lists(shape)
+
+
+def make_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
+    """Return an array of NumPy, or a scalar of it. Only for a process in a sandbox, where NumPy was asked for."""
+    import numpy as np
+
+    array = np.array(items, kind)
+    return array[0] if shape is None else array.reshape(shape)
+
+
+def _empty_lists(shape: list[int]) -> list[Any]:
+    return [_empty_lists(shape[1:]) for _ in range(shape[0])] if len(shape) > 1 else []
 
 
 def _decode_fraction(_decoder: Decoder, content: Any, _depth: int) -> Fraction:
@@ -327,4 +494,5 @@ _DECODERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
     "range": _decode_range,
     "deque": _from_list(_library("collections", "deque")),
     "iterator": _from_list(iter),
+    "array": _decode_array,
 }

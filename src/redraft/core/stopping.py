@@ -144,12 +144,14 @@ def _tool_calls(trace: Trace) -> StopDecision | None:
 
 
 def repairs_only() -> StopRule:
-    """Stop when all automatic repairs are done."""
+    """Stop when all automatic repairs are done, or if there are none."""
     return StopRule((_repairs_only,))
 
 
 @fingerprint_name("stop.repairs_only")
 def _repairs_only(trace: Trace) -> StopDecision | None:
+    if not any(grader.editable for grader in trace.panel):  # no editor, or nothing that it could repair
+        return StopDecision(StopReason.MAX_ITERATIONS, "there are no automatic repairs; the rest needs a model")
     return StopDecision(StopReason.MAX_ITERATIONS, "all automatic repairs are done; the rest needs a model")
 
 

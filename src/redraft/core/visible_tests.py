@@ -1,4 +1,4 @@
-"""The part of a task's tests that may be shown. Hidden tests stay out of everything that a model reads.
+"""The part of a task's tests that may be shown. Hidden tests, and their results, stay out of everything that a model reads.
 
 The forms of tests are those of `redraft.code.parse_tests`; here only what marks a test as hidden matters.
 """
@@ -6,11 +6,12 @@ The forms of tests are those of `redraft.code.parse_tests`; here only what marks
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from ..jsontext import strict_loads
+from .records import Feedback
 
 NOTHING = object()
 MAX_CHARS = 1_000_000  # of tests that are read
@@ -62,3 +63,18 @@ def _without_hidden(tests: Any) -> Any:
         case str():
             return visible_tests(tests) or ""
     return tests
+
+
+def hidden_results(feedback: Iterable[Any]) -> tuple[int, int] | None:
+    """Return how many hidden tests pass and how many there are, as a feedback or a vote in it reports; None if none does.
+
+    This is for people: no model may see it.
+    """
+    for each in feedback:
+        if isinstance(each, Feedback):
+            passed, total = each.metadata.get("hidden_passed"), each.metadata.get("hidden_total")
+            if type(passed) is int and type(total) is int and total:
+                return passed, total
+            if found := hidden_results(each.votes):
+                return found
+    return None

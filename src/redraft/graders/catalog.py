@@ -8,17 +8,18 @@ Listing the entries loads no grader but `Judge`. The registry adds the kinds of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from .composite import Jury
 from .computed.base import parse_options
-from .judging.pointwise import Judge
+from .judging.pointwise import CriteriaMode, Judge, Scoring
 from .registry import GraderEntry, Mode, no_argument
-from .rubric import Rubric, as_rubric, gallery_rubric, is_gallery_rubric, rubric_files
+from .rubric import Rubric, aliased_rubric, as_rubric, gallery_rubric, is_gallery_rubric, rubric_files
 
 if TYPE_CHECKING:
     from .judging.checklist import Checklist
@@ -27,8 +28,31 @@ if TYPE_CHECKING:
 ALL_TASK_FIELDS = ("messages", "context", "reference", "tests")
 
 
+@dataclass(frozen=True)
+class _JudgeOptions:
+    """The options of `Judge` that can be written after its name."""
+
+    scoring: Scoring = "written"
+    criteria_mode: CriteriaMode = "together"
+
+
 def _make_judge(argument: str) -> Judge:
-    return Judge(argument, f"judge:{argument}") if argument else Judge()
+    """Return the judge for "RUBRIC,OPTION=VALUE,...", any part of which may be missing."""
+    rubric, options = _split_options(argument, "judge")
+    if rubric:
+        return replace(Judge(aliased_rubric(rubric) or rubric, f"judge:{argument}"), **options)
+    return replace(Judge(), name=f"judge:{argument}", **options) if options else Judge()
+
+
+def _split_options(argument: str, name: str) -> tuple[str, dict[str, Any]]:
+    """Return the rubric and the options in the argument of a judge. The name of a file may hold an equals sign."""
+    parts = argument.split(",")
+    options = [part for part in parts if "=" in part and not PurePath(part).suffix]
+    try:
+        given = parse_options(_JudgeOptions, ",".join(options))
+    except ConfigError as error:
+        raise ConfigError(f"grader {name!r}: {error}") from None
+    return ",".join(part for part in parts if part not in options).strip(), asdict(given) if options else {}
 
 
 def _make_comparer(kind: str, argument: str) -> Ranker:
@@ -102,7 +126,13 @@ def gallery_entries() -> Iterator[GraderEntry]:
 
 
 def _judge_entry(name: str, rubric: Rubric) -> GraderEntry:
-    make = no_argument(name, lambda: Judge(rubric, name))
+
+    def make(argument: str) -> Judge:
+        text, options = _split_options(argument, name)
+        if text:
+            return no_argument(name, lambda: Judge(rubric, name))(text)  # type: ignore[no-any-return]
+        return replace(Judge(rubric, name), name=f"{name}:{argument}", **options) if options else Judge(rubric, name)
+
     return GraderEntry(name, "pointwise", rubric.about, make, ("messages", *rubric.task_fields), calls_model=True, example=name)
 
 

@@ -70,11 +70,29 @@ class CodeExecution:
 DEFAULT = CodeExecution()
 
 
-def check_sandboxes(graders: Iterable[Any]) -> None:
-    """Raise SandboxUnavailableError if a grader, or a part of one, runs code and no sandbox works here."""
-    for grader in graders:
-        if is_own(type(grader)) and isinstance(tier := getattr(grader, "sandbox", None), str):
-            from ..sandbox import Sandbox  # few runs need it
+def reports_hidden_tests(graders: Iterable[Any]) -> bool:
+    """Return whether a grader, or a part of one, reports how many hidden tests pass."""
+    return any(
+        getattr(grader, "reports_hidden_tests", False) or reports_hidden_tests(getattr(grader, "parts", ())) for grader in graders
+    )
 
-            Sandbox(tier, packages=getattr(grader, "packages", ())).tier  # noqa: B018  (raises)
-        check_sandboxes(getattr(grader, "parts", ()))
+
+def check_graders(graders: Iterable[Any]) -> None:
+    """Raise ConfigError for a grader that can grade nothing on this machine, or a part of one: before any call."""
+    for grader in graders:
+        check_environment(grader)
+        check_graders(getattr(grader, "parts", ()))
+
+
+def check_environment(grader: Any) -> None:
+    """Raise SandboxUnavailableError if a grader runs code and no sandbox works here, and what its own check raises.
+
+    A grader may have a method `check_environment()`, which raises ConfigError if a package or a program that it needs is missing,
+    or does not know an option. The parts of the grader are not checked.
+    """
+    if is_own(type(grader)) and isinstance(tier := getattr(grader, "sandbox", None), str):
+        from ..sandbox import Sandbox  # few runs need it
+
+        Sandbox(tier, packages=getattr(grader, "packages", ())).tier  # noqa: B018  (raises)
+    if check := getattr(grader, "check_environment", None):
+        check()

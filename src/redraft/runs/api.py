@@ -18,7 +18,7 @@ from typing import Any, Self, Unpack
 from .. import checks
 from ..errors import ConfigError
 from ..graders.base import check_columns
-from ..graders.execution import check_sandboxes
+from ..graders.execution import check_graders
 from ..middleware import Budget
 from ..options import ROLE_ARGUMENTS, Options
 from ..perform import Roles
@@ -239,7 +239,7 @@ class BatchRun:
             session.budget_tracker.on_change = lambda: journal.update_run(
                 config.name, spent=endpoints.spent_if_killed(session.budget_tracker)
             )
-        types = config.result_columns(session.common_panel()[0])
+        types = config.result_columns(*session.common_grading)
         output, rejects = self._files(resources, metadata, dataset.columns, types)
         journal.update_run(
             config.name,
@@ -280,7 +280,7 @@ class BatchRun:
                 "Give responses, or name a model (`redraft models` shows where one was looked for)"
             )
         if self.config.engine != "ray":  # there it is the workers that run code
-            check_sandboxes(roles.graders.values())
+            check_graders(roles.graders.values())
         check_columns(roles.graders.values(), dataset.shape.columns, dataset.source.name)
         if prompts := prompts_of(self.config.plan or session.options):
             prompts.check_columns(dataset.shape.metadata_columns(dataset.columns))

@@ -15,6 +15,7 @@ from .. import checks
 from ..core.trace import PanelGrader
 from ..documents import open_regular
 from ..errors import ConfigError
+from ..graders.execution import reports_hidden_tests
 from ..options import Options
 from ..plans import Plan
 from ..plans.self_refine import BestOfN
@@ -37,7 +38,7 @@ from ..storage.schema import Durability
 from ..tables.columns import TaskColumns
 from ..tables.writers import output_suffix
 from .progress import BatchProgress
-from .row_result import COLUMNS, KEPT, PARSED, RowResult, grader_columns
+from .row_result import COLUMNS, HIDDEN, KEPT, PARSED, RowResult, grader_columns
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
@@ -203,19 +204,21 @@ class BatchConfig(BatchFields):
             return self.options.plan
         return BestOfN(self.n, self.options.target_score, draft_prompt=self.options.prompts.draft, keep=self.keep)
 
-    def result_columns(self, panel: Iterable[PanelGrader]) -> Mapping[str, type]:
+    def result_columns(self, panel: Iterable[PanelGrader], graders: Iterable[Any]) -> Mapping[str, type]:
         """Return the columns that the run adds to each row, with their types.
 
         With a form of answer there is also `parsed`, a JSON value beside `best`; with `keep` the answers that are kept; in mode
-        "grade" the score and the reason of each grader that all rows share.
+        "grade" the score and the reason of each grader that all rows share; if one of the graders runs tests, the results of the
+        hidden ones.
         """
         best, *others = COLUMNS
         answer = self.options.answer
         parsed = {} if answer is None else {PARSED: dict if answer.is_json else str}
         kept = {KEPT: str} if self.keep > 1 else {}
+        hidden = dict.fromkeys(HIDDEN, int) if reports_hidden_tests(graders) else {}
         pairs = grader_columns(panel).values() if self.mode == "grade" else ()
         grades = {name: kind for pair in pairs for name, kind in zip(pair, (float, str), strict=True)}
-        return {best: COLUMNS[best], **parsed, **{name: COLUMNS[name] for name in others}, **kept, **grades}
+        return {best: COLUMNS[best], **parsed, **{name: COLUMNS[name] for name in others}, **kept, **hidden, **grades}
 
 
 def columns_of(given: Any) -> TaskColumns:

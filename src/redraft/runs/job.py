@@ -276,7 +276,7 @@ class RowProcessor:
 
     def __post_init__(self) -> None:
         job = self.job
-        self._columns = job.config.result_columns(job.session.common_panel()[0])
+        self._columns = job.config.result_columns(*job.session.common_grading)
         self._names = result_column_names(("id", *self._columns), job.dataset.columns)
         policies = [policy for policy in job.policies if policy is not job.budget or job.budget.allocator]
         self.runner = RowRunner(job.config, job.session, job.plan, job.journal, job.progress, job.scheduler, policies, job.ends_at)

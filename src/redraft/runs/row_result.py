@@ -11,6 +11,7 @@ from typing import Any
 from ..answers import AnswerForm
 from ..core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from ..core.trace import PanelGrader, Trace
+from ..core.visible_tests import hidden_results
 from ..errors import RedraftError
 from ..grade_report import grader_feedback
 from ..quality.diagnosis import diagnose, has_significant_gain
@@ -36,8 +37,9 @@ COLUMNS: Mapping[str, type] = {
     "broken": str,
 }
 PARSED = "parsed"
+HIDDEN = ("hidden_passed", "hidden_total")  # the columns of the hidden tests of the best answer
 KEPT = "kept"  # the column of the answers that mode "best" keeps, if it keeps several
-OWN_COLUMNS = {PARSED, KEPT, *COLUMNS} - {"judge_score"}  # no grader's column has these names
+OWN_COLUMNS = {PARSED, KEPT, *HIDDEN, *COLUMNS} - {"judge_score"}  # no grader's column has these names
 NOT_STARTED = "not_started"
 DATA_FIELDS = ("score_by_iteration", "improved", "worse", "unsure", "truncated", "error_kind")  # in the journal beside the columns
 TOLERANCE = 1e-9
@@ -181,6 +183,12 @@ def with_grader_columns(result: RowResult, trace: Trace, panel: Iterable[PanelGr
         given = feedback.get(grader)
         columns[score], columns[reason] = (given.score, given.reason or None) if given else (None, None)
     return replace(result, columns={**result.columns, **columns})
+
+
+def with_hidden_columns(result: RowResult, trace: Trace) -> RowResult:
+    """Return the result of a row with how many hidden tests the best answer passes, and how many there are; None if unknown."""
+    passed, total = hidden_results(trace.feedback[trace.best.id] if trace.best else ()) or (None, None)
+    return replace(result, columns={**result.columns, **dict(zip(HIDDEN, (passed, total), strict=True))})
 
 
 def tool_calls_json(trace: Trace) -> str | None:

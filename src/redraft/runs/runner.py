@@ -27,6 +27,7 @@ from ..core.serialize import record_to_json
 from ..core.steps import Step
 from ..core.trace import Trace
 from ..errors import StoreError
+from ..graders.execution import reports_hidden_tests
 from ..middleware import BudgetTracker
 from ..models.registry import alternative_models
 from ..options import Options
@@ -50,7 +51,7 @@ from .config import BatchConfig
 from .dataset import PendingRow
 from .endpoints import ROW
 from .progress import BatchProgress
-from .row_result import RowResult, failed_result, not_started_result, row_result, with_grader_columns
+from .row_result import RowResult, failed_result, not_started_result, row_result, with_grader_columns, with_hidden_columns
 
 UNTRIED_ENDS = {"fatal", "outage"}  # if one of these ends the run, a row without an answer counts as not tried
 
@@ -167,10 +168,13 @@ class RowRunner:
         return not_started_result(self.run_end.message)
 
     async def _result_of(self, trace: Trace) -> RowResult:
-        """Return the result of a trace, in mode "grade" with the columns of the graders."""
+        """Return the result of a trace, with the columns of hidden tests, and in mode "grade" those of the graders."""
         form = self.session.options.answer
         result = await run_in_thread(row_result, trace, form) if form else row_result(trace)
-        return with_grader_columns(result, trace, self.session.common_panel()[0]) if self.config.mode == "grade" else result
+        panel, roles = self.session.common_panel()
+        if reports_hidden_tests(roles.graders.values()):
+            result = with_hidden_columns(result, trace)
+        return with_grader_columns(result, trace, panel) if self.config.mode == "grade" else result
 
     def plan_for(self, row: PendingRow) -> Plan:
         """Return the plan with which a row starts."""

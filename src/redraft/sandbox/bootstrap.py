@@ -31,32 +31,42 @@ SIGKILL = 9
 def _codec() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
     """Return a function that writes JSON and one that reads it: those in C, since importing `json` takes as long as all else."""
     try:
-        from _json import encode_basestring, make_encoder, make_scanner
-
-        class Context:
-            strict = True
-            object_hook = object_pairs_hook = None
-            parse_float, parse_int = float, int
-            parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.__getitem__
-
-        scan = make_scanner(Context())  # type: ignore[arg-type]
-        constants = {None: "null", True: "true", False: "false"}
-
-        def unknown(value: Any) -> Any:
-            raise TypeError(f"{type(value).__name__} is not a JSON value")
-
-        def encode(value: Any) -> str:
-            if value is None or value is True or value is False:
-                return constants[value]
-            if isinstance(value, str):
-                return encode_basestring(value)
-            return "".join(make_encoder({}, unknown, encode_basestring, None, ":", ",", False, False, True)([value], 0))[1:-1]
-
-        return encode, lambda text: scan(text, 0)[0]
+        return _encoder(), _decoder()
     except (ImportError, TypeError):
         import json
 
         return json.dumps, json.loads
+
+
+def _encoder() -> Callable[[Any], str]:
+    from _json import encode_basestring, make_encoder
+
+    constants = {None: "null", True: "true", False: "false"}
+
+    def unknown(value: Any) -> Any:
+        raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+    def encode(value: Any) -> str:
+        if value is None or value is True or value is False:
+            return constants[value]
+        if isinstance(value, str):
+            return encode_basestring(value)
+        return "".join(make_encoder({}, unknown, encode_basestring, None, ":", ",", False, False, True)([value], 0))[1:-1]
+
+    return encode
+
+
+def _decoder() -> Callable[[str], Any]:
+    from _json import make_scanner
+
+    class Context:
+        strict = True
+        object_hook = object_pairs_hook = None
+        parse_float, parse_int = float, int
+        parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.__getitem__
+
+    scan = make_scanner(Context())  # type: ignore[arg-type]
+    return lambda text: scan(text, 0)[0]
 
 
 class Channel:
@@ -132,11 +142,7 @@ def _lock_down(setup: dict[str, Any]) -> None:
     for extension in extensions:
         extension["prepare"](libc, setup)
     if libc and "mount" in setup:
-        _call(libc.unshare, CLONE_NEWNS)
-        _call(libc.mount, b"tmpfs", setup["directory"].encode(), b"tmpfs", MS_NOSUID | MS_NODEV, setup["mount"].encode())
-        for device in setup["devices"]:  # those of this machine: their owner could change their rights and times
-            flags = os.statvfs(device).f_flag & (MS_NOSUID | MS_NOEXEC)
-            _call(libc.mount, None, device.encode(), None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags, None)
+        _mount(libc, setup)
     for path in setup.get("shown", ()):
         os.stat(path)  # noqa: PTH116  (raises if something hides it; pathlib takes long to import)
     os.chdir(setup["directory"])
@@ -144,11 +150,25 @@ def _lock_down(setup: dict[str, Any]) -> None:
         _write_file(name, data)
     limit_resources(setup["resources"])
     if libc:
-        _drop_capabilities(libc)
-        for extension in extensions:
-            extension["restrict"](libc, setup)
-        if "filter" in setup:
-            set_filter(libc, setup["filter"], setup["own_pid"])
+        _restrict(libc, extensions, setup)
+
+
+def _mount(libc: Any, setup: dict[str, Any]) -> None:
+    """Mount the working folder in memory, and the devices read-only."""
+    _call(libc.unshare, CLONE_NEWNS)
+    _call(libc.mount, b"tmpfs", setup["directory"].encode(), b"tmpfs", MS_NOSUID | MS_NODEV, setup["mount"].encode())
+    for device in setup["devices"]:  # those of this machine: their owner could change their rights and times
+        flags = os.statvfs(device).f_flag & (MS_NOSUID | MS_NOEXEC)
+        _call(libc.mount, None, device.encode(), None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags, None)
+
+
+def _restrict(libc: Any, extensions: list[dict[str, Any]], setup: dict[str, Any]) -> None:
+    """Drop all rights, apply the restrictions of the extensions, and set the filter of system calls."""
+    _drop_capabilities(libc)
+    for extension in extensions:
+        extension["restrict"](libc, setup)
+    if "filter" in setup:
+        set_filter(libc, setup["filter"], setup["own_pid"])
 
 
 def _c_library() -> Any:

@@ -2,7 +2,7 @@
 
 It is slower than the other tiers (about 0.4 s for each program), and an image can hold other languages and versions. The image is
 never downloaded: `docker pull` it before. The program sees the files of the image, read-only, and a /tmp in memory; with
-`packages=`, also the packages of the image's Python. The versions of these are not checked.
+`packages=`, also the packages of the image's Python, which must have those that are named. Their versions are not checked.
 
 On Linux the filter of system calls applies inside, as in the other tiers. Podman has no limit on the number of files.
 """
@@ -35,6 +35,12 @@ OWN_MEMORY = 64 * 2**20  # bytes of memory of process 1 and the kernel
 OWN_FILES = 256  # descriptors of process 1; the program gets its own limit
 MOST_PROCESSES = 4096  # of that user, on the whole machine; --pids-limit is the limit of the container
 USER = "65534:65534"
+START = (  # an older Python may not even read `container.py`
+    "import sys\n"
+    "if sys.version_info < (3, 11):\n"
+    "    sys.exit('its python3 is Python %d.%d, and 3.11 or later is needed' % sys.version_info[:2])\n"
+    "exec(sys.argv.pop(1))"
+)
 
 
 def check_image(spec: str) -> str:
@@ -55,12 +61,12 @@ def launch(image: str, program: Program) -> Launch:
         "cpu_seconds": program.limits.cpu_seconds,
         "threads": program.limits.threads,
     }
-    inside = ["python3", "-I", "-S", "-B", "-c", source_of("container.py"), json.dumps(settings)]
+    inside = ["python3", "-I", "-S", "-B", "-c", START, source_of("container.py"), json.dumps(settings)]
     start = [*client_command(client, image, program.limits), *inside]
     relay = [sys.executable, "-I", "-S", "-B", "-c", source_of("container_client.py")]
     return Launch(
         lambda descriptor, info: [*relay, str(descriptor), str(info), *start],
-        _setup(program),
+        _setup(image, program),
         f"{PREFIX}{image}",
         has_info=True,
         reports_end=True,
@@ -101,10 +107,12 @@ def _find_client() -> str:
     return found[0]
 
 
-def _setup(program: Program) -> dict[str, Any]:
+def _setup(image: str, program: Program) -> dict[str, Any]:
     """Return the first frame: tools are those of the image, and so are the packages."""
     setup = restricted_setup(program) if sys.platform == "linux" else base_setup(program)
     content: dict[str, Any] = {"packages": []}
+    if names := program.packages.search_path:
+        content |= {"image": image, "image_packages": list(names), "extensions": [source_of("image_packages.py")]}
     if program.is_tool:
         first, *others = program.content["command"]
         content = {**content, "command": ["python3" if first == "python" else first, *others]}

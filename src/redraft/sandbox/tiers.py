@@ -48,7 +48,7 @@ class Sandbox:
         tier: "auto" (the first of bubblewrap and landlock that works here), "bubblewrap", "landlock", "docker:IMAGE", or "unsafe",
             which limits resources and protects nothing; "auto" never chooses it.
         packages: Names of installed distributions or modules, such as "numpy"; what they require is included. In a container,
-            programs see the packages of its image instead, if `packages` names any.
+            programs see the packages of its image instead, if `packages` names any, and the image must have these.
 
     Attributes:
         spec: The choice as it was given; `tier` is what it means here.
@@ -74,7 +74,11 @@ class Sandbox:
     @property
     def tier(self) -> str:
         """The tier in use. Raises SandboxUnavailableError with what is missing and what to install."""
-        return choose_tier(self.spec)[0]
+        return self._choose()[0]
+
+    def _choose(self) -> tuple[str, Callable[[Program], Launch]]:
+        """Return the tier and how it starts a program; in a container, packages are looked for, too."""
+        return choose_tier(self.spec, self.packages if self.spec.startswith(docker.PREFIX) else ())
 
     def start(self, runner: Path, settings: Any, limits: Limits = DEFAULT_LIMITS) -> SandboxedProcess:
         """Start a runner, a Python file that uses only the standard library, and wait until it is locked down.
@@ -123,7 +127,7 @@ class Sandbox:
         return find_packages(self.packages)
 
     def _start(self, program: Program, stdin: bytes | None = None) -> SandboxedProcess:
-        tier, launch = choose_tier(self.spec)
+        tier, launch = self._choose()
         try:
             return SandboxedProcess(launch(program), program.limits, stdin)
         except SandboxedProcessError as error:
@@ -142,11 +146,14 @@ def _find_program(name: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def choose_tier(spec: str) -> tuple[str, Callable[[Program], Launch]]:
-    """Return the tier that a choice means on this machine, and how it starts a program. Raises SandboxUnavailableError."""
+def choose_tier(spec: str, packages: tuple[str, ...] = ()) -> tuple[str, Callable[[Program], Launch]]:
+    """Return the tier that a choice means on this machine, and how it starts a program. Raises SandboxUnavailableError.
+
+    `packages` are those that an image must have.
+    """
     problems: list[str] = []
     for tier in AUTOMATIC if spec == "auto" else (spec,):
-        launch, problem = _working_launch(tier)
+        launch, problem = _working_launch(tier, packages)
         if launch is not None:
             return tier, launch
         problems.append(f"{tier}: {problem}")
@@ -154,12 +161,12 @@ def choose_tier(spec: str) -> tuple[str, Callable[[Program], Launch]]:
     raise SandboxUnavailableError(f"no sandbox can run code here ({'; '.join(problems)}). {hint}")
 
 
-def _working_launch(tier: str) -> tuple[Callable[[Program], Launch] | None, str]:
+def _working_launch(tier: str, packages: tuple[str, ...]) -> tuple[Callable[[Program], Launch] | None, str]:
     """Return the first way to start a program in a tier that works here; otherwise None and why the first does not."""
     problem = ""
     for launch in _launches(tier):
         try:
-            found = _problem_of(launch)
+            found = _problem_of(launch, packages)
         except TimeoutError as error:  # the others would take as long
             return None, problem or str(error)
         if found is None:
@@ -175,10 +182,10 @@ def _launches(tier: str) -> Sequence[Callable[[Program], Launch]]:
     return LAUNCHES[tier]
 
 
-def _problem_of(launch: Callable[[Program], Launch]) -> str | None:
+def _problem_of(launch: Callable[[Program], Launch], packages: tuple[str, ...]) -> str | None:
     """Run a program that answers one message; return what went wrong, or None. Raises TimeoutError if it does not answer."""
     try:
-        probe = launch(Program({"runner": PROBE, "settings": None}, PROBE_LIMITS))
+        probe = launch(Program({"runner": PROBE, "settings": None}, PROBE_LIMITS, Packages(search_path=packages)))
         with SandboxedProcess(probe, PROBE_LIMITS) as process:
             return None if process.request(0) == "works" else "a program in it gave a wrong answer"
     except SandboxUnavailableError as error:

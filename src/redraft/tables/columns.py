@@ -29,6 +29,7 @@ from .row_values import (
     has_value,
     id_at,
     is_id,
+    looks_like_tests,
     metadata_without,
     read_conversation,
     response_at,
@@ -56,7 +57,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "system": ("system", "system_prompt"),
     "reference": ("reference", "reference_answer", "reference_response", "ideal"),
     "context": ("context", "document", "passage"),
-    "tests": ("tests",),
+    "tests": ("tests", "test_list", "test", "input_output"),  # also those of MBPP, HumanEval and APPS
     "requirements": ("requirements",),
     "tools": ("tools",),
     "tool_choice": ("tool_choice",),
@@ -111,6 +112,11 @@ class SampleColumns:
         """Return the names under which rows hold null and no other value."""
         values_by_name = {name: [value_at(values, name) for values in self.rows] for name in names}
         return [n for n in names if any(v is None for v in values_by_name[n]) and not any(map(has_value, values_by_name[n]))]
+
+    def tests_column(self) -> str | None:
+        """Return the column of tests: "tests", whatever it holds, or another usual name if what it holds looks like tests."""
+        named = self.matching(["tests"], _is_tests, ("input", "output"))
+        return next(iter([*named, *self.matching(SYNONYMS["tests"], looks_like_tests)]), None)
 
     def require(self, label: str, name: str) -> None:
         """Raise ConfigError, with suggestions, unless the column exists. `label` is the user's option."""
@@ -267,7 +273,8 @@ def infer_columns(
         raise ConfigError(f"--column prompt={columns.prompt} and --column messages={columns.messages}: name only one of them")
     prompt_columns, input_column = _find_prompt(table, columns)
     response, responses = _find_responses(table, columns, {prompt_columns.prompt, prompt_columns.messages, input_column})
-    others = {role: _find_other(table, role, getattr(columns, role)) for role in OTHER_ROLES}
+    others = {role: _find_other(table, role, getattr(columns, role)) for role in OTHER_ROLES if role != "tests"}
+    others["tests"] = columns.tests or None if columns.tests is not None else table.tests_column()
     if columns.tool_choice is None and not others["tools"]:
         others["tool_choice"] = None  # it has no meaning without tools
     return RowMapping(replace(prompt_columns, response=response, responses=responses, **others), check_requirement, input_column)
@@ -402,14 +409,18 @@ def _is_response(value: Any) -> bool:
 
 def _is_response_list(value: Any) -> bool:
     items = as_list(value)
-    is_conversation = is_messages(items) and not all(item.get("role", item.get("from")) in ANSWERING_ROLES for item in items)
+    is_conversation = is_messages(items) and not all(_is_answer(item) for item in items)
     return bool(items) and all(map(_is_response, items)) and not is_conversation
+
+
+def _is_answer(message: Mapping[str, Any]) -> bool:
+    speaker = message.get("role", message.get("from"))
+    return isinstance(speaker, str) and speaker in ANSWERING_ROLES
 
 
 VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "id": is_id,
     "system": _is_text,
-    "tests": _is_tests,
     "tools": _is_tools,
     "tool_choice": _is_choice,
 }

@@ -17,6 +17,13 @@ from ..jsontext import strict_loads
 
 BOOKKEEPING_KEYS = {"additional_kwargs", "time_created", "label", "reward", "metadata"}  # of stored messages, for no endpoint
 MISSING = object()
+TEST_CODE = re.compile(r"^[ \t]*(?:assert\b|def (?:check|test\w*)\(|class \w+\([\w.]*TestCase\))", re.MULTILINE)
+TESTS_AS_JSON = re.compile(
+    r"""\[\s*["']\s*assert\b|(?=.*["'](?:inputs?|stdin)["']\s*:).*["'](?:outputs?|stdout|raises)["']\s*:|.*["']test_list["']\s*:""",
+    re.DOTALL,
+)
+KEYS_OF_TESTS: tuple[frozenset[str], ...] = tuple(map(frozenset, (("input", "output"), ("input", "raises"), ("stdin", "stdout"))))
+SET_UP_OF_TESTS = ("test_setup_code", "test_imports")  # columns of MBPP
 RESPONSE_KEYS = ("content", "answer", "response", "completion", "text", "value")  # keys of a response in an object
 ROLE_BY_SPEAKER: Mapping[str, str] = {
     "human": "user",
@@ -94,11 +101,43 @@ def text_at(values: Mapping[str, Any], name: str | None, separator: str = "\n\n"
 
 
 def tests_at(values: Mapping[str, Any], name: str | None) -> str | Sequence[Any] | Mapping[str, Any] | None:
-    """Return tests: a text, or a list or an object, which the task keeps as JSON; None where there are none."""
+    """Return tests: a text, or a list or an object, which the task keeps as JSON; None where there are none.
+
+    A list of asserts comes with the columns of MBPP that say what runs before them.
+    """
     value: Any = value_or_none(values, name)
     if value is not None and not isinstance(value, str | list | Mapping):
         raise ValueError(f"{name!r} must be a text, a list or an object, got {format_value(value, 80)}")
-    return value
+    set_up = {column: values[column] for column in SET_UP_OF_TESTS if values.get(column)}
+    return {"test_list": value, **set_up} if set_up and _is_list_of_asserts(value) else value
+
+
+def looks_like_tests(value: Any) -> bool:
+    """Return whether a value is test code, asserts, or objects with inputs and outputs, also as JSON in a text."""
+    match value:
+        case str() if value.lstrip().startswith(("[", "{")):
+            return bool(TESTS_AS_JSON.match(value.lstrip()))
+        case str():
+            return bool(TEST_CODE.search(value))
+        case [str(), *_]:
+            return all(isinstance(each, str) and TEST_CODE.search(each) for each in value)
+        case [Mapping(), *_]:
+            return all(isinstance(each, Mapping) and any(keys <= each.keys() for keys in KEYS_OF_TESTS) for each in value)
+        case Mapping():
+            return {"inputs", "outputs"} <= value.keys() or "test_list" in value
+    return False
+
+
+def tests_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a row that say which function its tests call, and how its program begins."""
+    return {name: value for name in ("entry_point", "code_prefix") if isinstance(value := values.get(name), str)}
+
+
+def _is_list_of_asserts(value: Any) -> bool:
+    """Return whether a value is a list of texts, also as JSON in a text."""
+    if isinstance(value, str):
+        return value.lstrip().startswith(('["', "['"))
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
 
 
 def is_id(value: Any) -> bool:

@@ -264,7 +264,8 @@ SUBSET_WEIGHTS = {subset: weight for subsets in REWARD_BENCH_SUBSETS.values() fo
 
 def _fits_reward_bench(values: Mapping[str, Any]) -> bool:
     texts = _has_texts(values, "chosen", "rejected") and "prompt" in values
-    return texts and values.get("subset") in SECTION_OF_SUBSET
+    subset = values.get("subset")
+    return texts and isinstance(subset, str) and subset in SECTION_OF_SUBSET
 
 
 def _read_reward_bench(values: Mapping[str, Any]) -> BenchmarkRow:

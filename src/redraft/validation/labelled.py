@@ -21,7 +21,7 @@ from ..errors import ConfigError
 from ..jsontext import dumps
 from ..tables.columns import PROMPT_NAMES
 from ..tables.readers import BadRow, Row, iter_rows
-from ..tables.row_values import read_message
+from ..tables.row_values import read_message, tests_at, tests_metadata
 from ..tables.sources import Source, open_source
 from .benchmarks import Benchmark, benchmark_case, find_benchmark
 from .cases import AmbiguousLabel, LabelKind, LabelledCase, is_missing
@@ -85,7 +85,7 @@ def read_cases(
     schema = infer_schema(table, kind)
     find = table.find
     reader = _CaseReader(
-        schema, _prompt_reader(table), _id_reader(table), find("context"), find("reference"), find("tests"), find("group")
+        schema, _prompt_reader(table), _id_reader(table), find("context"), find("reference"), table.find_tests(), find("group")
     )
     cases = list(_read_all_cases(reader.read_case, chosen, skipped))
     if not cases:
@@ -236,8 +236,9 @@ class _CaseReader:
         """Return the case in a row. Raises AmbiguousLabel, or ValueError for invalid messages."""
         id, responses = self.read_id(row), self.schema.read_responses(row)
         context, reference = text_cell(row, self.context) or None, text_cell(row, self.reference) or None
-        tests = value if isinstance(value := cell(row, self.tests), str | list | Mapping) else None
-        task = Task(self.read_prompt(row), id=id, context=context, reference=reference, tests=tests)
+        tests = tests_at(row.values, self.tests)
+        metadata = tests_metadata(row.values) if tests else {}
+        task = Task(self.read_prompt(row), id=id, context=context, reference=reference, tests=tests, metadata=metadata)
         label = self.schema.read_label(row, len(responses))
         group = cell(row, self.group)
         name = "" if group is None else to_text(group)

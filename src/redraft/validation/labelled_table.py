@@ -59,6 +59,10 @@ class LabelledTable:
             self.assigned[role] = column
         return column
 
+    def find_tests(self) -> str | None:
+        """Return the column of the tests; without an explicit one, what it holds must look like tests, as in a batch."""
+        return self.find("tests", filter(None, [self.sample.tests_column()]))
+
     def missing_role_error(self, role: str) -> ConfigError:
         """Return the error for a role that no column has."""
         return ConfigError(f"no column is known to be the {role}; state it: {role}=COLUMN. There are {self.sample.column_list()}")

@@ -29,6 +29,7 @@ from ..core.steps import Compare, Grade
 from ..core.trace import PanelGrader
 from ..errors import EXTERNAL_ERRORS, ConfigError, GradingError, StoreError
 from ..graders.base import MESSAGE_NEEDS, has_needed, makes_calls, needs_of
+from ..graders.execution import check_graders
 from ..perform import Roles, make_performer
 from ..protocols import Perform
 from ..session import Session
@@ -43,6 +44,7 @@ from .cases import LabelledCase, Verdict
 from .report import ReportConfig, ValidationReport
 
 VERDICTS_SCHEMA = 2
+MAX_REASON_CHARS = 300  # of why there is no score
 MAX_CONSECUTIVE_FAILURES = 10  # cases without a verdict after which a run ends
 
 
@@ -204,11 +206,12 @@ async def validate_live(
     """Have the only grader of a session judge labelled cases, and return its measures and its card.
 
     Verdicts are stored as they arrive, so that an interrupted run can be resumed. Raises ConfigError for a kind of label that does
-    not suit the grader, and GradingError if there is no verdict at all.
+    not suit the grader or a grader that cannot work on this machine, and GradingError if no case could be judged.
     """
     m.check_dependencies()
     harness = GraderHarness(session, config.repeats)
     _check_labels(data, harness)
+    check_graders(harness.roles.graders.values())
     name = harness.panel_grader.name
     fingerprint = session.fingerprint(harness.roles, name)
     folder = card_store.card_folder(name, fingerprint, data.name, data.sha256)
@@ -216,8 +219,7 @@ async def validate_live(
     with VerdictFile(folder / "verdicts.jsonl", header, restart=config.restart) as verdict_file:
         run = GraderRun(harness, verdict_file, config)
         verdicts = await run.judge_cases(data.cases)
-        if not verdicts:
-            raise GradingError(f"nothing could be judged: {next(iter(run.failures.values()), 'no verdict')}", usage=run.usage)
+        _check_readable([v for by_case in verdicts.values() for v in by_case], run)
         report = report_of(data.cases, [v for by_case in verdicts.values() for v in by_case], data.report_config)
         attacks = await run.measure_attacks(data, verdicts)
     about = (name, fingerprint, harness.model, today_utc(), data.name, data.sha256, "live")
@@ -232,9 +234,24 @@ def validate_recorded(
     m.check_dependencies()
     if not verdicts:
         raise GradingError("no recorded output belongs to any of the labelled rows")
+    _check_readable(verdicts)
     report = report_of(data.cases, verdicts, data.report_config)
     about = (grader, RECORDED_FINGERPRINT, "", today_utc(), data.name, data.sha256, output_format)
     return ValidationResult(Card(*about, **_report_fields(data, report)), report, card_store)
+
+
+def _check_readable(verdicts: Sequence[Verdict], run: GraderRun | None = None) -> None:
+    """Raise GradingError if no case has a verdict: nothing was measured, so there is no card."""
+    if any(_has_verdict(verdict) for verdict in verdicts):
+        return
+    outages = iter(run.failures.values() if run else ())
+    reason = next(outages, None) or next((verdict.reason for verdict in verdicts if verdict.reason), "no verdict")
+    again = "; `restart` judges the cases again" if run and verdicts else ""
+    raise GradingError(f"nothing could be judged: {reason}{again}", usage=run.usage if run else NO_USAGE)
+
+
+def _has_verdict(verdict: Verdict) -> bool:
+    return verdict.readable or any(score is not None for score in verdict.scores)
 
 
 def _report_fields(data: LabelledData, result: ValidationReport) -> dict[str, Any]:
@@ -341,11 +358,14 @@ class GraderHarness:
         else:
             grades = (self._perform(Grade(self.panel_grader.name, case.task, c, repeat)) for c in candidates)
             records = await asyncio.gather(*grades)
-        return _judged_case(case, repeat, records)
+        return _judged_case(case, repeat, records, calls_model=makes_calls(self.roles.graders[self.panel_grader.name]))
 
 
-def _judged_case(case: LabelledCase, repeat: int, records: Sequence[Record]) -> JudgedCase:
-    """Return the verdicts in the records of one case and repeat."""
+def _judged_case(case: LabelledCase, repeat: int, records: Sequence[Record], *, calls_model: bool) -> JudgedCase:
+    """Return the verdicts in the records of one case and repeat.
+
+    A grader that only computes says why it gives no score; what a model writes instead of one is no reason.
+    """
     usage = sum((r.usage for r in records), NO_USAGE)
     failures = [r for r in records if isinstance(r, Failure)]
     if external := next((f for f in failures if f.error in EXTERNAL_ERRORS), None):
@@ -355,7 +375,11 @@ def _judged_case(case: LabelledCase, repeat: int, records: Sequence[Record]) -> 
     if isinstance(records[0], Comparison):
         return JudgedCase(case.id, repeat, tuple(_comparison_verdicts(case, repeat, records[0])), usage)
     scores = tuple(r.score if isinstance(r, Feedback) else None for r in records)
-    reason = failures[0].message if failures else "" if any(s is not None for s in scores) else "it gave no score"
+    if None not in scores:
+        return JudgedCase(case.id, repeat, (Verdict(case.id, scores, repeat=repeat),), usage)
+    unscored = [r for r in records if isinstance(r, Feedback) and r.score is None]
+    reasons = [*(failed.message for failed in failures), *("" if calls_model else each.reason for each in unscored)]
+    reason = next(filter(None, (" ".join(reason[:MAX_REASON_CHARS].split()) for reason in reasons)), "it gave no score")
     return JudgedCase(case.id, repeat, (Verdict(case.id, scores, repeat=repeat, reason=reason),), usage)
 
 

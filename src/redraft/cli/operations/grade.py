@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ...core.task import Task
+from ...core.visible_tests import hidden_results
 from ...errors import ConfigError
-from ...grading import GradeReport, GraderFeedback, GradeSettings, grade, grade_many
+from ...grading import GradeReport, GraderFeedback, GradeSettings, grade, grade_tasks
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
 from ...sync import run_sync
@@ -57,10 +58,11 @@ class GradeArguments(SharedArguments):
 def run_command(values: Mapping[str, Any]) -> int:
     """Grade the answers, show the feedback, and return the exit code."""
     arguments = GradeArguments.from_values(values)
-    tasks, names, bad = _make_tasks(arguments)
+    answers, bad = _answers(arguments)
+    tasks, names = [each.task for each in answers], [each.name for each in answers]
     err = console(stderr=True)
     with err.status("grading ...") if err.is_terminal else nullcontext():
-        reports = run_sync(_grade(tasks, arguments))
+        reports = run_sync(_grade(tasks, [each.location for each in answers], arguments))
     if arguments.as_json:
         click.echo(json.dumps(_as_data(reports, names), indent=2))
     elif len(reports) == 1:
@@ -72,22 +74,33 @@ def run_command(values: Mapping[str, Any]) -> int:
     return FAILED if bad else max(map(_exit_code, reports), key=(OK, BROKEN, FAILED).index)
 
 
-def _make_tasks(a: GradeArguments) -> tuple[list[Task], Sequence[str], list[BadRow]]:
-    """Return a task for each answer, their names, and rows that cannot be graded. Raises UsageError.
+@dataclass(frozen=True)
+class _Answer:
+    """A task with an answer to grade: its name in the table of scores, and where it comes from, for errors."""
+
+    task: Task
+    name: str
+    location: str
+
+
+def _answers(a: GradeArguments) -> tuple[list[_Answer], list[BadRow]]:
+    """Return the answers to grade, and rows that cannot be graded. Raises UsageError.
 
     The answers are files, or rows of the file that PROMPT names.
     """
     if not a.response:
-        return _tasks_of_rows(a)
+        return _answers_of_rows(a)
     if (a.prompt, *a.response).count("-") > 1:
         raise click.UsageError("only one of PROMPT and --response can be read from stdin")
     first, *others = a.response
     task = make_task(a.prompt, a.require, response=first, context=a.context, reference=a.reference, tests=a.tests)
-    return [task, *(replace(task, response=read_text(name, "--response")) for name in others)], a.response, []
+    tasks = [task, *(replace(task, response=read_text(name, "--response")) for name in others)]
+    several = len(tasks) > 1
+    return [_Answer(each, name, name if several else "") for each, name in zip(tasks, a.response, strict=True)], []
 
 
-def _tasks_of_rows(a: GradeArguments) -> tuple[list[Task], list[str], list[BadRow]]:
-    """Return the tasks in the file that PROMPT names, their IDs or numbers, and the other rows. Raises UsageError."""
+def _answers_of_rows(a: GradeArguments) -> tuple[list[_Answer], list[BadRow]]:
+    """Return the answers in the file that PROMPT names, and the other rows. Raises UsageError."""
     if not is_table(a.prompt):
         raise click.UsageError("give --response FILE, or the name of a file with rows, such as rows.jsonl, instead of PROMPT")
     if a.context or a.reference or a.tests:
@@ -99,28 +112,37 @@ def _tasks_of_rows(a: GradeArguments) -> tuple[list[Task], list[str], list[BadRo
         rows.append(row)
     if len(rows) > MAX_ROWS:
         raise click.UsageError(f"{a.prompt} has more than {MAX_ROWS} rows: redraft batch {a.prompt} --mode grade -o OUT")
-    tasks, bad = _split(entries, rows, canonical_requirements(a.require))
-    if bad and not tasks:
+    answers, bad = _split(entries, rows, canonical_requirements(a.require))
+    if bad and not answers:
         raise ConfigError(f"{bad[0].location}: {bad[0].message}")
-    return list(tasks.values()), [task.id or f"row {n}" for n, task in tasks.items()], bad
+    return answers, bad
 
 
-def _split(entries: Sequence[Row | BadRow], rows: Sequence[Row], require: Sequence[str]) -> tuple[dict[int, Task], list[BadRow]]:
-    """Return the tasks by the numbers of their rows, and the rows that cannot be graded."""
+def _split(entries: Sequence[Row | BadRow], rows: Sequence[Row], require: Sequence[str]) -> tuple[list[_Answer], list[BadRow]]:
+    """Return the answers of the rows, and the rows that cannot be graded."""
     if not rows and entries:
-        return {}, [entry for entry in entries if isinstance(entry, BadRow)]
+        return [], [entry for entry in entries if isinstance(entry, BadRow)]
     mapping = infer_columns([row.values for row in rows], check_requirement=check_foreign_spec)
-    tasks: dict[int, Task] = {}
+    answers: list[_Answer] = []
     bad: list[BadRow] = []
     for n, entry in enumerate(entries, 1):
         try:
             if isinstance(entry, BadRow):
                 bad.append(entry)
             else:
-                tasks[n] = _task_of_row(entry, mapping, require)
+                task = _task_of_row(entry, mapping, require)
+                answers.append(_Answer(task, task.id or f"row {n}", _place(entry, task, mapping)))
         except ConfigError as error:
             bad.append(BadRow(entry.location, str(error)))
-    return tasks, bad
+    return answers, bad
+
+
+def _place(row: Row, task: Task, mapping: RowMapping) -> str:
+    """Return the file and line of a row, with the columns of fields that graders may need and that are empty in this row."""
+    names = ((field, getattr(mapping.columns, field)) for field in ("context", "reference", "tests"))
+    empty = [repr(name) for field, name in names if name and not getattr(task, field)]
+    columns = "column" if len(empty) == 1 else "columns"
+    return f"{row.location} ({columns} {', '.join(empty)} empty)" if empty else row.location
 
 
 def _task_of_row(row: Row, mapping: RowMapping, require: Sequence[str]) -> Task:
@@ -138,8 +160,8 @@ def _task_of_row(row: Row, mapping: RowMapping, require: Sequence[str]) -> Task:
     return replace(task, requirements=tuple(dict.fromkeys([*task.requirements, *require])))
 
 
-async def _grade(tasks: Sequence[Task], arguments: GradeArguments) -> list[GradeReport]:
-    """Return a report for each task. With requirements alone, no model is called."""
+async def _grade(tasks: Sequence[Task], locations: Sequence[str], arguments: GradeArguments) -> list[GradeReport]:
+    """Return a report for each task; errors name its location. With requirements alone, no model is called."""
     a, judge = arguments, False
     graders, answer = load_graders(a.grader, a.rubric, a.template), answer_of(a)
     settings: GradeSettings = build_settings(a)
@@ -153,9 +175,9 @@ async def _grade(tasks: Sequence[Task], arguments: GradeArguments) -> list[Grade
     else:
         judge = await find_judge(a.judge, a.model) or False
         announce_sources(judge)
-    if len(tasks) == 1:
+    if len(tasks) == 1 and not locations[0]:
         return [await grade(tasks[0], graders, judge, answer=answer, **settings)]
-    return await grade_many(tasks, graders, judge, answer=answer, **settings)
+    return await grade_tasks(tasks, graders, judge, answer=answer, settings=settings, names=locations)
 
 
 def _exit_code(report: GradeReport) -> int:
@@ -194,7 +216,7 @@ def _show_table(reports: Sequence[GradeReport], names: Sequence[str]) -> None:
         table.add_column(text_line(header))
     for name, report in zip(names, reports, strict=True):
         by_name = report.by_name
-        cells = ["failed" if by_name[g].failure else format_score(by_name[g].score) for g in graders]
+        cells = [_cell(by_name[grader]) for grader in graders]
         table.add_row(text_line(name), format_score(report.score), *cells)
     out.print(table)
     for name, report in zip(names, reports, strict=True):
@@ -203,6 +225,13 @@ def _show_table(reports: Sequence[GradeReport], names: Sequence[str]) -> None:
                 out.print(text_line(f"{name}: {_failure_text(feedback)}", "red"))
     out.print()
     out.print(Text(format_usage(sum((report.usage for report in reports), NO_USAGE)), "dim"))
+
+
+def _cell(feedback: GraderFeedback) -> str:
+    """Return the score, and how many hidden tests pass."""
+    hidden = hidden_results(feedback.repeats)
+    score = "failed" if feedback.failure else format_score(feedback.score)
+    return f"{score} (hidden: {hidden[0]} of {hidden[1]})" if hidden else score
 
 
 def _failure_text(feedback: GraderFeedback) -> str:

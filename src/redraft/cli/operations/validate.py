@@ -35,14 +35,13 @@ from ..errors import FAILED, INTERRUPTED, OK, UNPROVEN
 from ..grader_code import load_grader
 from ..output import warning
 from ..request import (
-    UNSAFE,
     announce_sources,
     find_judge,
     judge_of,
     load_rubric,
     make_budget,
     parse_prices,
-    warn_of_unsafe_code,
+    warn_if_unsafe,
 )
 from ..terminal import console, text_line
 
@@ -209,8 +208,7 @@ async def _measure_live(labelled: LabelledCases, arguments: ValidateArguments) -
     attacks = read_attacks(a.attacks) if a.attacks else []
     settings = a.session_settings()
     settings |= {"sandbox": a.sandbox, "packages": a.packages, "trust_in_process": a.trust_in_process, "cards_dir": a.cards_dir}
-    if a.sandbox == UNSAFE:
-        warn_of_unsafe_code()
+    warn_if_unsafe(a.sandbox, [a.grader] if a.grader else [])
     with _show_progress(len(labelled.cases) * a.repeats + len(attacks)) as report:
         return await validate(
             labelled,

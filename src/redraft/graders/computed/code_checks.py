@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ... import checks
+from ...answers.code import function_body
 from ...code import ruff
 from ...code.complexity import worst_function
 from ...code.findings import Finding, ToolError
 from ...code.program import defines
 from ...code.proposals import repaired_syntax, with_missing_imports
 from ...code.runner import is_empty
+from ...code.slips import loses_lines
 from ...code.source import compile_error
 from ...code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
 from ...compute import run
@@ -88,10 +90,15 @@ class CodeSyntax(_CodeCheck):
     editable = True
 
     async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
-        """Return the answer with the syntax of its code repaired, if small changes are enough (see `redraft.code.slips`)."""
-        code = PYTHON.extract(candidate.text)
-        repaired = await run_in_thread(repaired_syntax, code)
-        return edit_with_code(candidate.text, code, repaired.code, repaired.note) if repaired else None
+        """Return the answer with the syntax of its code repaired, if small changes are enough (see `redraft.code.slips`).
+
+        The body of a function alone is left as it is. The edit is lossy if lines are removed.
+        """
+        code = await run_in_thread(PYTHON.extract, candidate.text)
+        if function_body(code) or (repaired := await run_in_thread(repaired_syntax, code)) is None:
+            return None
+        lossy = loses_lines(code, repaired.code)
+        return edit_with_code(candidate.text, code, repaired.code, repaired.note, lossy=lossy)
 
     async def _check(self, code: str) -> Feedback:
         return Feedback(1.0, "the code compiles")
@@ -180,7 +187,7 @@ class Lint(_ToolCheck):
         _check_rule_names("ignore", self.ignore)
         self._sandbox()
 
-    def check_task(self, task: Task) -> None:
+    def check_environment(self) -> None:
         """Raise ConfigError if ruff is not installed or does not know a rule, SandboxUnavailableError if nothing can run it."""
         ruff.check_rules(self.rules, self.ignore, self._sandbox())
 
@@ -273,10 +280,9 @@ class Types(_ToolCheck):
         checks.flag("strict", self.strict)
         self._sandbox()
 
-    def check_task(self, task: Task) -> None:
-        """Raise ConfigError if the named checker is not installed, SandboxUnavailableError if nothing can run it."""
-        if self._find_checker():
-            self._sandbox().tier  # noqa: B018  (raises)
+    def check_environment(self) -> None:
+        """Raise ConfigError if the named checker is not installed."""
+        self._find_checker()
 
     async def _check(self, code: str) -> Feedback:
         if self._find_checker() is None:

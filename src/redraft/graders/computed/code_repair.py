@@ -20,11 +20,11 @@ def repaired_answer(text: str, code: str, program: str, repair: CodeRepair) -> E
     return edit_with_code(text, code, new if code[:1].isspace() else dedent(new), repair.note)
 
 
-def edit_with_code(text: str, code: str, new: str, note: str) -> Edit | None:
+def edit_with_code(text: str, code: str, new: str, note: str, *, lossy: bool = False) -> Edit | None:
     """Return the answer `text` with its `code` replaced; None if the code is not one part of the text."""
     if text.count(code) == 1:
-        return Edit(text.replace(code, new), note)
-    return Edit(new, note) if _is_same(text, code) else None
+        return Edit(text.replace(code, new), note, lossy=lossy)
+    return Edit(new, note, lossy=lossy) if _is_same(text, code) else None
 
 
 def _is_same(first: str, second: str) -> bool:

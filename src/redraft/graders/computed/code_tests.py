@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,6 +11,7 @@ from ... import checks
 from ...answers.code import CodeAnswer
 from ...code import PythonEditor, TestReport, TestResult, Tests, arun_tests, parse_tests
 from ...code.program import complete_program
+from ...code.report import PROGRAM
 from ...core.records import Candidate, Feedback
 from ...core.task import Task
 from ...errors import ConfigError
@@ -46,9 +47,8 @@ class RunsTests:
         self._limits()
 
     def check_task(self, task: Task) -> None:
-        """Raise ConfigError for tests that cannot be read, and SandboxUnavailableError if nothing can run them."""
+        """Raise ConfigError for tests that cannot be read."""
         self._tests(task)
-        self._sandbox().tier  # noqa: B018  (raises)
 
     def _tests(self, task: Task) -> Tests:
         entry_point = self.entry_point or task.metadata.get("entry_point")
@@ -100,6 +100,7 @@ class CodeTests(RunsTests):
     model_free = True
     editable = True
     guards_repairs = True
+    reports_hidden_tests = True
     needs = ("tests",)
     reads_metadata = True
 
@@ -141,22 +142,36 @@ class CodeTests(RunsTests):
         reason = f"{report.passed} of {len(report.results)} tests pass"
         if report.ok:
             return Feedback(1.0, reason, metadata=metadata)
-        actions = tuple(dict.fromkeys(self._action(result) for result in report.failures))
+        verb = "prints" if report.method == "stdio" else "returns"
+        failures = _different_failures(report.failures)
+        actions = tuple(dict.fromkeys(self._action(result, verb, others) for result, others in failures))
         if len(actions) > MAX_ACTIONS:
             actions = (*actions[:MAX_ACTIONS], f"Correct the others that fail, too: {len(report.failures)} tests in all.")
         return Feedback(report.score, reason, actions, done=False, metadata=metadata)
 
-    def _action(self, result: TestResult) -> str:
-        """Return what is wrong in one test, on one line."""
-        got = f"it returns {result.got}" if result.got is not None else "it fails"
+    def _action(self, result: TestResult, verb: str, others: int) -> str:
+        """Return what is wrong in one test, on one line. `others`: how many other tests fail in the same way."""
+        got = f"it {verb} {result.got}" if result.got is not None else "it fails"
         parts = [f"{result.shown_name}: {result.error or got}"]
         if result.error and result.got and result.expected is None:
             parts.append(result.got)
         if self.show_expected and result.expected is not None:
             parts.append(f"expected {result.expected}")
         text = ", ".join(parts)
-        lines = " <- ".join(reversed(result.traceback.splitlines()))
-        return _one_line(f"{text} ({lines})" if lines else text)
+        line = result.traceback.rpartition("\n")[2]
+        text = f"{text} ({line})" if line else text
+        same = f"; {others} other {'test fails' if others == 1 else 'tests fail'} in the same way"
+        return _one_line(f"{text}{same}" if others and result.call != PROGRAM else text)
+
+
+def _different_failures(failures: Iterable[TestResult]) -> Iterator[tuple[TestResult, int]]:
+    """Yield the failures, of those with the same error in the same line only the first, with the number of the others."""
+    groups: dict[object, list[TestResult]] = {}
+    for result in failures:
+        line = result.traceback.rpartition("\n")[2]
+        groups.setdefault((result.error, line) if result.error and line else id(result), []).append(result)
+    for first, *others in groups.values():
+        yield first, len(others)
 
 
 def program_of(answer: str, task: Task, entry_point: str | None = None) -> str:

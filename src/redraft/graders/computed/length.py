@@ -69,6 +69,11 @@ class GradedLength:
         except ConfigError as error:
             raise ConfigError(f"{unit}: {error}") from None
 
+    def check_environment(self) -> None:
+        """Raise ConfigError if the extra that counts tokens is missing."""
+        if self.unit == "tokens":
+            _encoding()
+
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError if tokens cannot be counted without the extra."""
         return await asyncio.to_thread(self._measure, candidate.text)

@@ -86,10 +86,14 @@ class Math:
     async def _run(self, function: Callable[..., Any], *texts: str) -> Any:
         return await run_on_texts(function, *texts, failure_text=f"{self.name} could not be computed")
 
-    async def _equals(self, answer: str, expected: str) -> bool | None:
-        """Return whether two expressions are equal as mathematics; None if that takes too long. Raises ConfigError."""
+    def check_environment(self) -> None:
+        """Raise ConfigError if the extra is missing."""
         if find_spec("math_verify") is None:
             raise ConfigError("math needs an extra: pip install 'redraft[math]'")
+
+    async def _equals(self, answer: str, expected: str) -> bool | None:
+        """Return whether two expressions are equal as mathematics; None if that takes too long. Raises ConfigError."""
+        self.check_environment()
         failure = "the expressions could not be compared"
         try:
             equal = await run(

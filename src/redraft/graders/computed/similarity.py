@@ -253,6 +253,10 @@ class Bleu(_Overlap):
 
     name: str = "bleu"
 
+    def check_environment(self) -> None:
+        """Raise ConfigError if the extra is missing."""
+        _import_sacrebleu()
+
     def measure(self, answer: OnTopicText, reference: str) -> float:
         sacrebleu = _import_sacrebleu()
         bleu = sacrebleu.BLEU(effective_order=True)
@@ -279,6 +283,10 @@ class Chrf(_Overlap):
     """chrF2 by sacrebleu (Popovic 2015; characters 1-6, beta 2), divided by 100. Reads `reference`; needs the extra `overlap`."""
 
     name: str = "chrf"
+
+    def check_environment(self) -> None:
+        """Raise ConfigError if the extra is missing."""
+        _import_sacrebleu()
 
     def measure(self, answer: OnTopicText, reference: str) -> float:
         return float(_import_sacrebleu().CHRF().sentence_score(answer.masked_text, [reference]).score) / 100
