@@ -1,6 +1,7 @@
 """Run recorded solutions of programming tasks against their tests, and compare the verdicts with the recorded ones.
 
-    python bench/code.py FOLDER [--limit N] [--threads N] [--sandbox TIER] [--repairs N] [--json FILE]
+    python bench/code.py FOLDER [--limit N] [--threads N] [--sandbox TIER] [--repairs N] [--repair-seconds S]
+        [--json FILE]
 
 FOLDER holds tasks.jsonl.gz (task_id, prompt, entry_point, test), solutions.jsonl.gz (task_id, solution, verdict) and
 traces.jsonl.gz (task_id, steps with solution and verdict, final_solution, final_verdict). It states how the tests are run, the
@@ -105,12 +106,12 @@ def disagreements(recorded, reports):
 
 
 def failing_programs(recorded, problems, reports):
-    """Return the ID, the program and the tests of each solution that fails here, each program once."""
+    """Return the ID, the task, the program and the tests of each solution that fails here, each program once."""
     failing = {}
     for each, report in zip(recorded, reports, strict=True):
         if verdict_of(report) == "failed":
             program = program_of(each, problems[each.task_id])
-            failing.setdefault((each.task_id, program), (each.id, program, problems[each.task_id].tests))
+            failing.setdefault((each.task_id, program), (each.id, each.task_id, program, problems[each.task_id].tests))
     return list(failing.values())
 
 
@@ -132,8 +133,9 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--sandbox", default="auto")
     parser.add_argument(
-        "--repairs", type=int, default=100, help="try the editor on so many of the programs that fail (default: 100)"
+        "--repairs", type=int, help="try the editor on so many of the programs that fail, the first by a hash (default: all)"
     )
+    parser.add_argument("--repair-seconds", type=float, default=3_600, help="start no further repair after so long (default: 3600)")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -157,9 +159,9 @@ def main():
         "disagreements": differing,
     }
     rows = verdict_rows(figures)
-    if given.repairs:
+    if given.repairs != 0:
         failing = failing_programs(recorded, problems, reports)
-        figures["editor"] = repair_figures(failing, sandbox, LIMITS, given.repairs)
+        figures["editor"] = repair_figures(failing, sandbox, LIMITS, limit=given.repairs, total_seconds=given.repair_seconds)
         rows += repair_rows(figures["editor"])
     table(["", "", ""], rows)
     for each in differing:

@@ -9,9 +9,14 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
 
 from redraft.code import CodeRepair, PythonEditor, TestReport, Tests, arun_tests
 from redraft.sync import run_sync
+
+BOOTSTRAPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -19,9 +24,15 @@ class Attempt:
     """A failing program, the outcome of its tests, and its repair, if there is one."""
 
     id: str
+    task_id: str
     before: TestReport
     repair: CodeRepair | None
     seconds: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the repair passes all tests, the hidden ones too."""
+        return self.repair is not None and self.after.ok and self.after.hidden_passed == self.after.hidden_total
 
     @property
     def after(self) -> TestReport:
@@ -34,51 +45,75 @@ def half_hidden(tests: Tests) -> Tests | None:
     return tests.hide(lambda n: n >= (count + 1) // 2) if count > 1 else None
 
 
-def evenly_chosen(items, limit):
-    """Return `limit` of the items, from all parts of the list; all of them if there are not more."""
-    count = len(items) if limit is None else min(limit, len(items))
-    return [items[n * len(items) // count] for n in range(count)]
+def in_hash_order(failing):
+    """Return the programs ordered by a hash of task and program, so that any first part is a sample that no order decides."""
+    return sorted(failing, key=lambda each: sha256(f"{each[1]}\0{each[2]}".encode("utf-8", "replace")).hexdigest())
 
 
-def attempts(failing, sandbox, limits, editor, limit=None):
-    """Yield an attempt for each (ID, program, tests) of those whose tests can be divided."""
+def attempts(failing, sandbox, limits, editor, total_seconds=None):
+    """Yield an attempt for each (ID, task, program, tests) whose tests can be divided; no further one starts after the seconds."""
 
     async def run(code, tests, limits):
         return await arun_tests(code, tests, sandbox=sandbox, limits=limits)
 
-    for id_, code, tests in evenly_chosen(failing, limit):
+    end = float("inf") if total_seconds is None else time.perf_counter() + total_seconds
+    for id_, task_id, code, tests in failing:
         halves = half_hidden(tests)
-        if halves is not None:
+        if halves is not None and time.perf_counter() < end:
             before = run_sync(run(code, halves, limits))
             started = time.perf_counter()
             repair = editor.repair(code, halves, run, limits) if not before.ok and not before.problem else None
-            yield Attempt(id_, before, repair, time.perf_counter() - started)
+            yield Attempt(id_, task_id, before, repair, time.perf_counter() - started)
 
 
-def repair_figures(failing, sandbox, limits, limit=None, editor=None):
-    """Return figures on the repairs of programs that fail."""
+def repair_figures(failing, sandbox, limits, *, limit=None, total_seconds=None, editor=None):
+    """Return figures on the repairs of programs that fail: of all, or of the first `limit` in the order of a hash."""
     editor = editor or PythonEditor()
-    found = list(attempts(failing, sandbox, limits, editor, limit))
+    found = list(attempts(in_hash_order(failing)[:limit], sandbox, limits, editor, total_seconds))
     open_ = [each for each in found if not each.before.ok]
     repaired = [each for each in open_ if each.repair]
     whole = [each for each in repaired if each.after.ok]
-    right = [each for each in whole if each.after.hidden_passed == each.after.hidden_total]
+    right = [each for each in whole if each.is_right]
+    changes = [(each.after.hidden_passed or 0) - (each.before.hidden_passed or 0) for each in repaired]
     return {
         "max_runs": editor.max_runs,
         "seconds": editor.seconds,
+        "programs_that_fail": len(failing),
         "failing": len(found),
         "fail_visible": len(open_),
+        "tasks": len({each.task_id for each in open_}),
         "repaired": len(repaired),
         "pass_visible": len(whole),
         "pass_hidden": len(right),
-        "hidden_gained": sum((each.after.hidden_passed or 0) - (each.before.hidden_passed or 0) for each in repaired),
-        "hidden_lost_programs": sum((each.after.hidden_passed or 0) < (each.before.hidden_passed or 0) for each in repaired),
+        "repaired_share_interval": interval_by_task([(each.task_id, each in whole) for each in open_]),
+        "right_share_interval": interval_by_task([(each.task_id, each.is_right) for each in whole]),
+        "hidden_gained": sum(change for change in changes if change > 0),
+        "hidden_lost": -sum(change for change in changes if change < 0),
+        "hidden_lost_programs": sum(change < 0 for change in changes),
         "runs_per_program": sum(each.repair.runs for each in repaired) / max(1, len(repaired)),
         "seconds_per_program": sum(each.seconds for each in open_) / max(1, len(open_)),
+        "longest_seconds": max((each.seconds for each in open_), default=0.0),
         "kinds": dict(Counter(kind_of(each) for each in whole).most_common()),
         "kinds_right": dict(Counter(kind_of(each) for each in right).most_common()),
         "repairs": [describe(each) for each in repaired],
     }
+
+
+def interval_by_task(outcomes):
+    """Return the 95 % interval of a share of (task, truth) pairs, by a bootstrap of tasks; None if there are none.
+
+    Programs for one task are often alike, so the tasks are drawn, and not the programs.
+    """
+    tasks = {}
+    for task, truth in outcomes:
+        tasks.setdefault(task, []).append(truth)
+    if not tasks:
+        return None
+    groups = np.array([(sum(group), len(group)) for group in tasks.values()])
+    drawn = np.random.default_rng(0).integers(len(groups), size=(BOOTSTRAPS, len(groups)))
+    sums = groups[drawn].sum(axis=1)
+    low, high = np.quantile(sums[:, 0] / sums[:, 1], [0.025, 0.975])
+    return [float(low), float(high)]
 
 
 def kind_of(attempt):
@@ -90,6 +125,8 @@ def describe(attempt):
     after, before = attempt.after, attempt.before
     return {
         "id": attempt.id,
+        "task": attempt.task_id,
+        "right": attempt.is_right,
         "note": "; ".join(attempt.repair.notes),
         "visible": [before.passed, after.passed, len(after.results)],
         "hidden": [before.hidden_passed, after.hidden_passed, after.hidden_total],
@@ -101,12 +138,20 @@ def describe(attempt):
 def repair_rows(figures):
     """Return lines of a table."""
     effort = f"{figures['runs_per_program']:.0f} runs a repair, {figures['seconds_per_program']:.1f} s a failing program"
+    tried = f"{figures['failing']:,} tried of {figures['programs_that_fail']:,}, in the order of a hash"
+    hidden = f"hidden tests: {figures['hidden_gained']:,} gained, {figures['hidden_lost']:,} lost"
     return [
+        ["fail a visible test", f"{figures['fail_visible']:,}", f"first half of the tests; {figures['tasks']:,} tasks; {tried}"],
+        ["repaired: pass them all", f"{figures['pass_visible']:,}", f"{share(figures, 'repaired_share_interval')}; {effort}"],
         [
-            "failing programs",
-            f"{figures['failing']:,}",
-            f"{figures['fail_visible']:,} fail a visible test (first half of the tests)",
+            "right: pass the hidden ones, too",
+            f"{figures['pass_hidden']:,}",
+            f"{share(figures, 'right_share_interval')} of these; {hidden}",
         ],
-        ["repaired: pass the visible tests", f"{figures['pass_visible']:,}", effort],
-        ["of these pass the hidden tests", f"{figures['pass_hidden']:,}", f"{figures['hidden_gained']:+,} hidden tests in all"],
     ]
+
+
+def share(figures, name):
+    """Return a 95 % interval by task in words."""
+    interval = figures[name]
+    return f"{interval[0]:.0%} to {interval[1]:.0%}" if interval else "-"
