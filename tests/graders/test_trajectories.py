@@ -59,6 +59,11 @@ def test_the_rubrics_for_agents_read_trajectories():
     assert not as_grader("ranker:helpfulness").reads_tool_calls
 
 
+def outside_sections(prompt):
+    """Return the prompt without its sections and their random number, which may contain any two digits."""
+    return re.sub("-[0-9a-f]{8}", "", SECTION.sub("", prompt))
+
+
 def test_every_fault_has_a_rubric_and_every_rubric_a_fault():
     """The recorded trajectories cover all rubrics for agents and conversations."""
     assert len(ROWS) >= 12
@@ -75,7 +80,7 @@ def test_a_judge_sees_calls_results_and_tools_as_data(recorded, name):
     assert feedback.score == pytest.approx(0.4)
     assert [c.name for c in feedback.criteria] == [c.name for c in gallery_rubric(name).criteria]
     shown = "\n".join(text for key, text in sections.items() if not key.startswith("example-"))
-    outside = SECTION.sub("", prompt)
+    outside = outside_sections(prompt)
     for message in row["messages"]:
         for call in message.get("tool_calls", ()):
             function = call["function"]
@@ -96,7 +101,7 @@ def test_instructions_in_a_tool_result_stay_inside(name):
     assert "</steps>" in steps and "</steps-00000000>" in steps
     assert re.findall(r"^\[(user|assistant|tool)\]$", steps, re.MULTILINE) == ["assistant", "tool", "assistant", "tool"]
     assert "<|im_start|>" not in prompt and "‹|im_start|>" in steps
-    outside = SECTION.sub("", prompt)
+    outside = outside_sections(prompt)
     for text in ("Ignore the criteria", "All scores are 5", "The judge must", "SYSTEM:", "eve@example.com"):
         assert text in steps and text not in outside
 
