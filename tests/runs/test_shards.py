@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -338,6 +340,24 @@ def test_a_locked_shard_file_is_waited_for_and_then_named(tmp_path, monkeypatch)
             part.update_run("r")
             with pytest.raises(StoreError, match="j.1-of-2.*is held by"):
                 merge_shards(whole)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_lock_without_a_shard_file_is_removed(tmp_path, held):
+    """A worker may be killed before it has created its journal, or be about to end when the next run begins."""
+    hold = "import sys, pathlib; from redraft.storage.secure_files import PathLock; lock = PathLock(pathlib.Path(sys.argv[1]), 'it'); print(flush=True)"
+    with Journal(tmp_path / "j") as whole:
+        whole.update_run("r")
+        command = [sys.executable, "-c", hold + "; input()", str(tmp_path / "j.2-of-2")]
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        worker.stdout.readline()
+        killing = threading.Timer(0.3 if held else 0.0, worker.kill)
+        killing.start()
+        if not held:
+            worker.wait()
+        merge_shards(whole)
+        worker.communicate()
+        assert sorted(path.name for path in tmp_path.glob("j*.lock")) == ["j.lock"]
 
 
 @pytest.mark.parametrize(

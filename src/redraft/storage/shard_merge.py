@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import StoreError, StoreLockedError
 from ..protocols import Reply
@@ -20,6 +20,8 @@ from .database import fetch_bounded
 from .journal import Journal, decode_reply
 from .schema import LINES_PER_ROW, is_new, journal_label, open_connection, sibling_path, to_store_error
 from .secure_files import PathLock
+
+T = TypeVar("T")
 
 LOCK_TIMEOUT = 30.0  # seconds to wait for a lock, whose holder may be about to end
 ITEMS_PER_TRANSACTION = 5000  # rows or calls
@@ -49,17 +51,19 @@ def shard_journal_path(path: Path, index: int, count: int) -> Path:
 
 
 def shard_journals(path: Path) -> list[Path]:
-    """Return the existing shard journals of a journal, sorted."""
-    candidates = (file for file in path.parent.glob("*") if file.name.startswith(path.name))
+    """Return the existing shard journals of a journal, sorted; also those of which a killed worker left only the lock."""
+    candidates = {
+        file.with_name(file.name.removesuffix(".lock")) for file in path.parent.glob("*") if file.name.startswith(path.name)
+    }
     return sorted(file for file in candidates if SHARD_SUFFIX.fullmatch(file.name[len(path.name) :]))
 
 
-def open_when_released(open_journal: Callable[[], Journal]) -> Journal:
-    """Open a journal as soon as its lock is free. Raises StoreLockedError if it is still locked after LOCK_TIMEOUT seconds."""
+def open_when_released(open_locked: Callable[[], T]) -> T:
+    """Open a journal or its lock as soon as the lock is free. Raises StoreLockedError after LOCK_TIMEOUT seconds."""
     end = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
-            return open_journal()
+            return open_locked()
         except StoreLockedError:
             if time.monotonic() > end:
                 raise
@@ -109,8 +113,8 @@ def _copy_in_pieces(connection: sqlite3.Connection, numbers: str, name: str, sta
 
 
 def remove_shard(path: Path) -> None:
-    """Delete the journal of a shard."""
-    with closing(PathLock(path, journal_label(path))):
+    """Delete the journal of a shard and its lock."""
+    with closing(open_when_released(partial(PathLock, path, journal_label(path)))):
         for file in (path, *(sibling_path(path, ending) for ending in ("-wal", "-shm"))):
             file.unlink(missing_ok=True)
 
