@@ -21,7 +21,16 @@ from redraft.graders import entries
 from redraft.graders.aliases import ALIASES, LIBRARIES
 from redraft.requirements import KINDS
 from redraft.runs.config import BatchCallbacks
-from redraft.settings import GRADE_SETTINGS, VALIDATION_SETTINGS, BatchFields, EndpointLimits, Keyword, OptionFields, info_of
+from redraft.settings import (
+    CALIBRATION_SETTINGS,
+    GRADE_SETTINGS,
+    VALIDATION_SETTINGS,
+    BatchFields,
+    EndpointLimits,
+    Keyword,
+    OptionFields,
+    info_of,
+)
 
 ROOT = Path(__file__).parent.parent
 DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "redraft"
@@ -107,6 +116,11 @@ TYPED_DICTIONARIES: dict[Path, tuple[Any, ...]] = {
         "class GradeSettings(TypedDict, total=False):",
         "The keyword arguments of `grade`, `grade_sync` and `grade_many`.",
         [f for f in fields(OptionFields) if f.name in GRADE_SETTINGS],
+    ),
+    SOURCE / "runs" / "learning.py": (
+        "class CalibrationSettings(TypedDict, total=False):",
+        "The settings of `calibrate` that are those of `refine`.",
+        [f for f in fields(OptionFields) if f.name in CALIBRATION_SETTINGS],
     ),
     SOURCE / "validation" / "api.py": (
         "class ValidationSettings(TypedDict, total=False):",

@@ -140,6 +140,58 @@ async def test_a_grader_that_sometimes_scores_is_no_critic():
         await refine("q", ScriptedModel(["a", "c"]), [lambda text: 0.5, moody, lambda text: None], max_iterations=1)
 
 
+EMPTY, CHANGE = Feedback(), Feedback(actions=("be bolder",))
+
+
+def in_turn(*said):
+    """A grader that says these things, the last one for ever."""
+    left = list(said)
+    return lambda text: left.pop(0) if len(left) > 1 else left[0]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("critic", "silent"),
+    [
+        ([EMPTY], True),
+        ([EMPTY, CHANGE, EMPTY], False),
+        ([CHANGE, EMPTY], False),
+        ([Feedback(actions=[]), Feedback(done=False)], False),
+    ],
+)
+@pytest.mark.parametrize("settings", [{}, {"noise_aware": False}, {"noise_aware": True}, {"drafts": 2}])
+async def test_empty_feedback_of_one_grader_does_not_end_the_work(critic, silent, order, settings):
+    """The other's scores count, whoever comes first; the summary names a grader that said nothing at all."""
+    graders = [scoring_grader(a=0.5, b=0.7), in_turn(*critic)][::order]
+    result = await refine("q", ScriptedModel(TEXTS), graders, max_iterations=1, **settings)
+    assert (result.value, result.judge_score, str(result.stop) != "failed") == ("b", 0.7, True)
+    assert ("said nothing: " in result.summary()) is silent
+    assert None not in result.metadata["score_history"]
+
+
+@pytest.mark.parametrize(
+    "graders",
+    [
+        [lambda text: EMPTY],
+        [lambda text: EMPTY, lambda text: EMPTY],
+        [lambda text: EMPTY, must(lambda text: 1.0)],
+        [lambda text: 0.5, must(lambda text: EMPTY)],
+        [lambda text: 0.5, lambda text: None],
+        [lambda text: 0.5, lambda text: Feedback(reason="I cannot tell.")],
+    ],
+)
+async def test_a_missing_score_is_not_replaced(graders):
+    """If all say nothing, if a must does, or if a score is unknown, the weights are not divided among the others."""
+    with pytest.raises(GradingError, match="its score is None"):
+        await refine("q", ScriptedModel(TEXTS), graders, max_iterations=1)
+
+
+async def test_empty_feedback_and_a_critique_are_graded_by_the_critique():
+    """Without scores, the critic decides."""
+    result = await refine("q", ScriptedModel(TEXTS), [lambda text: EMPTY, critic_satisfied_with("b")], max_iterations=3)
+    assert (result.value, str(result.stop), result.score) == ("b", "done", None)
+
+
 @pytest.mark.parametrize("grader", [must(lambda text: Feedback(actions=["x"])), must(lambda text: None), lambda text: None])
 async def test_the_grader_that_left_a_text_without_a_score_is_named(grader):
     """A must is no critic, even if it says what to change."""

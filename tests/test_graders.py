@@ -1,6 +1,7 @@
 """The judge: strict about the answers it reads, careful with the texts it shows."""
 
 import json
+from typing import Annotated
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.protocols import Reply
 from redraft.errors import ConfigError, GradingError
-from redraft.graders import Ranker, Rubric
+from redraft.graders import Criterion, FunctionGrader, Ranker, Rubric
 from redraft.graders.judging.prompt import truncate_middle, fresh_nonce
 from redraft.graders.judging.structured import UnreadableOutput, bool_at, read_object, score_at
 from redraft.graders.reply_form import Scale
@@ -320,3 +321,27 @@ async def test_a_repeated_judgement_is_cached():
     assert result.usage.calls == 0
     assert result.usage.cached_calls == 1
     assert result.judge_score == 0.8
+
+
+def says_yes(text) -> bool:
+    return True
+
+
+def with_a_note(text) -> Annotated[bool, ["a note"]]:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("grader", "step"),
+    [
+        (Judge({"a": "It is short."}), 1 / 5),
+        (Judge({"a": "It is short.", "b": "It is kind."}, scale=(1, 5)), 1 / 8),
+        (Judge(Rubric("two", (Criterion("a", "Short.", 3.0), Criterion("b", "Kind.")))), None),  # steps of 3/20 and 1/20
+        (FunctionGrader(says_yes), 1.0),
+        (FunctionGrader(with_a_note), None),
+        (FunctionGrader(len), None),
+    ],
+)
+def test_the_step_of_scores(grader, step):
+    """It is the distance between all neighbouring scores, and unknown where these differ."""
+    assert grader.score_step == (step if step is None else pytest.approx(step))

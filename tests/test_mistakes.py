@@ -53,7 +53,18 @@ def rows(**given):
     return batch(**{"source": ROWS, "output": "out.jsonl", "model": constant_model, "graders": constant_grader} | given)
 
 
+class Steps:
+    """A grader that gives the number of its levels in place of the distance between them."""
+
+    name = "steps"
+    score_step = 5
+
+    async def grade(self, task, candidate, client):
+        return redraft.Feedback(1.0)
+
+
 CALLS = {
+    "a step of more than the scale": (lambda: refine_with(graders=Steps()), ["score_step of grader 'steps'", "[0, 1]", "got 5"]),
     "a task that is a number": (lambda: refine_with(5), ["task", "a prompt or a list of messages", "got 5"]),
     "an empty prompt": (lambda: refine_with("  "), ["task", "the prompt is empty"]),
     "no messages": (lambda: refine_with([]), ["task", "at least one message"]),

@@ -7,7 +7,8 @@ import pytest
 
 from redraft import Budget, Judge, Result, ScriptedModel, must, refine, refine_many
 from redraft.cli.progress import candidate_rows, describe_comparison, summary_line
-from redraft.plans.adaptive import Adaptive
+from redraft.plans.ending import with_note
+from redraft.plans.self_refine import SelfRefine
 from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason
 from redraft.core.task import Task
@@ -40,16 +41,16 @@ def test_the_summary_shows_estimates_beside_observed_scores():
     """It has the score with its interval, the observed scores, and the reason for stopping in words."""
     told = result(0.7, 0.8, best=1)
     assert told.summary() == (
-        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 -> 0.80, estimated 0.60 -> 0.71) · stopped: gain (nothing more is worth it) · too few repeats: "
+        "score 0.71 [0.58, 0.84] by this judge (observed 0.80; 0.70 -> 0.80, estimated 0.60 -> 0.71) · stopped: gain (nothing more is worth it) · too few repeats: "
         f"a difference of +0.10 may be a gain or the graders' estimated noise ({Priors().noise_sd:.2f} per grade): "
         "too few repeats; about 12 at each answer would show a gain of 0.1 · calls 2 · tokens 30 · cost 0 USD"
     )
-    assert repr(told) == "Result(score=0.71 [0.58, 0.84], stop='gain', value='text 1')"
+    assert repr(told) == "Result(score=0.71 [0.58, 0.84] by this judge, stop='gain', value='text 1')"
     assert told.summary() in told.__rich__().plain
     assert "score 0.71 [0.58, 0.84]" in told._repr_html_()
     assert [score for _, score, _ in candidate_rows(told.trace)] == ["0.70, estimated 0.60", "0.80, estimated 0.71"]
     assert summary_line(told).startswith(
-        "score 0.71 [0.58, 0.84] (observed 0.80; 0.70 → 0.80, estimated 0.60 → 0.71) · stopped: gain (nothing"
+        "score 0.71 [0.58, 0.84] by this judge (observed 0.80; 0.70 → 0.80, estimated 0.60 → 0.71) · stopped: gain (nothing"
     )
 
 
@@ -81,8 +82,8 @@ def test_the_reason_for_stopping_mentions_estimates_where_they_differ(reason, su
     """A refinement without gain may have a higher observed score, except with computed graders."""
     trace = result(0.5).trace
     end = Stop(0, StopReason(reason), "so it is", 0.5)
-    assert Adaptive().with_note(trace, end).note == "so it is" + ", by the estimates" * suffix
-    assert Adaptive().with_note(replace(trace, panel=(PanelGrader("judge", model_free=True),)), end) == end
+    assert with_note(end, trace, SelfRefine()).note == "so it is" + ", by the estimates" * suffix
+    assert with_note(end, replace(trace, panel=(PanelGrader("judge", model_free=True),)), SelfRefine()) == end
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_contracts_count_every_import():
 def test_the_public_names_are_sorted_and_documented():
     """They are few, and each exists."""
     assert redraft.__all__ == sorted(redraft.__all__)
-    assert len(redraft.__all__) <= 25
+    assert len(redraft.__all__) <= 27
     assert all(getattr(redraft, name).__doc__ for name in redraft.__all__)
     assert set(redraft._LAZY_MODULES) == set(redraft.__all__)
 
@@ -47,6 +47,14 @@ def test_a_name_that_moved_says_where_it_is(name):
         getattr(redraft, name)
     assert hasattr(import_module(module), name)
     assert name not in dir(redraft)
+
+
+@pytest.mark.parametrize("name", ["answers", "graders", "models", "storage", "validation"])
+def test_packages_list_what_they_offer(name):
+    """Completion finds the names that are loaded when they are first used."""
+    package = import_module(f"redraft.{name}")
+    assert dir(package) == sorted(package.__all__)
+    assert all(hasattr(package, each) for each in package.__all__)
 
 
 def test_errors_are_one_tree():

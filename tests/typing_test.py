@@ -14,7 +14,7 @@ from redraft.core.task import Message
 from redraft.core.stopping import patience, target
 from redraft.errors import RedraftError
 from redraft.grading import GradeReport, GraderFeedback, grade_many
-from redraft.validation import ValidationResult
+from redraft.validation import Calibration, ValidationResult, fit_calibration, ppi_difference, ppi_mean
 
 
 async def entry_points() -> None:
@@ -74,4 +74,13 @@ async def grading() -> None:
     assert_type(report.score, float | None)
     assert_type(redraft.grade_sync({"query": "q", "answer": "a"})["judge"], GraderFeedback)
     assert_type(await grade_many([Task("q", "a")], max_in_flight=8), list[GradeReport])
-    assert_type(await redraft.validation.validate([{"prompt": "q"}], "clarity", repeats=3), ValidationResult)
+    result = await redraft.validation.validate([{"prompt": "q"}], "clarity", repeats=3)
+    assert_type(result, ValidationResult)
+    assert_type(result.calibration, Calibration | None)
+
+
+def labels_of_people() -> None:
+    mean, (low, high) = fit_calibration([0.2, 0.5, 0.9], [0.1, 0.5, 1], clusters=["a", "b", "b"]).predict(0.5)
+    assert_type((mean, low, high), tuple[float, float, float])
+    assert_type(ppi_mean([1, 0], [0.9, 0.2], [0.5]).interval, tuple[float, float] | None)
+    assert_type(ppi_difference([(1, 0)], [(0.9, 0.2)]).value, float)

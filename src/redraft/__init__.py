@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .plans.adaptive import Adaptive
     from .plans.self_refine import BestOfN, SelfRefine
     from .result import Result
-    from .runs import batch, batch_sync
+    from .runs import batch, batch_sync, calibrate, calibrate_sync
     from .usage import Usage
 
 __version__ = "0.2.0"
@@ -48,6 +48,8 @@ _LAZY_MODULES = {
     "Usage": "usage",
     "batch": "runs.api",
     "batch_sync": "runs.api",
+    "calibrate": "runs.learning",
+    "calibrate_sync": "runs.learning",
     "connect": "models",
     "grade": "grading",
     "grade_sync": "grading",
@@ -87,6 +89,8 @@ __all__ = [
     "Usage",
     "batch",
     "batch_sync",
+    "calibrate",
+    "calibrate_sync",
     "connect",
     "grade",
     "grade_sync",

@@ -19,6 +19,7 @@ from .refinement import (
     TaskInput,
     final_trace,
     finish_refinement,
+    in_rounds,
     make_refinement,
     prepare_refinement,
     resolve_model,
@@ -246,7 +247,7 @@ async def refine_many(
             deadline_at = session.options.deadline_at
             refinements += [
                 replace(
-                    with_plan_in_settings(make_refinement(task, session, deadline_at, model_searched=model is None)),
+                    in_rounds(with_plan_in_settings(make_refinement(task, session, deadline_at, model_searched=model is None))),
                     owns_session=False,
                 )
                 for task in inputs

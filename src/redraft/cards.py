@@ -27,12 +27,14 @@ from .graders import FunctionGrader
 from .graders.base import makes_calls
 from .graders.composite import Composite
 from .own_code import is_own
+from .quality.calibration import Calibration
 from .storage import write_atomic
 from .storage.secure_files import data_dir, make_folder
 
 # ---- measures
 
 MIN_ROWS = 10  # fewer rows prove nothing
+MIN_CALIBRATION_LABELS = 100  # labels with scores from which a card holds a calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Card:
 
     `unjudged` counts the cases without a verdict (an outage, the budget, no recorded output), `skipped_rows` the rows of `data`
     that could not be understood. `source` is "live", or the format in which recorded outputs were read. `sha256` is that of the
-    labelled file.
+    labelled file. `calibration` maps scores to people's labels (kinds score and pass, 100 labels or more).
     """
 
     grader: str
@@ -98,6 +100,7 @@ class Card:
     parse_errors: Mapping[str, int] | None = None
     usage: Mapping[str, Any] | None = None
     attacks: Mapping[str, Any] | None = None
+    calibration: Calibration | None = None
 
     @property
     def trusted(self) -> bool:
@@ -109,7 +112,10 @@ class Card:
         return f"{format_measure(self.headline)}, {self.data}, {self.date}"
 
     def to_json(self) -> str:
-        return json.dumps({"redraft_card": SCHEMA, **asdict(self)}, indent=2) + "\n"
+        data = {"redraft_card": SCHEMA, **asdict(self)}
+        if self.calibration is None:
+            del data["calibration"]
+        return json.dumps(data, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Card:
@@ -124,6 +130,8 @@ class Card:
             for name in ("measures", "groups"):
                 data[name] = tuple(unpack(Measure, row) for row in data[name])
             data["class_rates"] = tuple(unpack(ClassRates, row) for row in data["class_rates"])
+            if data.get("calibration") is not None:
+                data["calibration"] = Calibration.from_data(data["calibration"])
             validators = field_validators(cls)
             values = {name: data[name] for name in validators.keys() & data.keys()}
             if invalid := next((name for name, value in values.items() if not validators[name](value)), None):
@@ -131,6 +139,11 @@ class Card:
             return cls(**values)
         except (StoreError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise StoreError(f"{where} is not a validation card: {error}") from error
+
+
+def calibration_for(card: Card | None) -> Calibration | None:
+    """Return what people's labels say about the scores of a grader; None unless its card is trusted and holds a calibration."""
+    return card.calibration if card is not None and card.trusted else None
 
 
 def format_measure(measure: Measure) -> str:
@@ -164,6 +177,18 @@ class CardStore:
     def cards_of(self, grader: str) -> list[Card]:
         """Return the cards of the grader of that name, the newest first; a warning tells of those that cannot be read."""
         return [card for card in _read_cards(self.folder.glob(f"{_slug(grader)}-*/card.json")) if card.grader == grader]
+
+    def calibration_of(self, fingerprint: str) -> Calibration | None:
+        """Return what people's labels say about the grader with this fingerprint; None without a trusted card that holds it.
+
+        Only cards of this grader are read, in the folders that `card_folder` names, and no warning is given: every run asks.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = _read_cards(self.folder.glob(f"*-{fingerprint[:8]}-*/card.json"))
+        current = (card for card in found if card.fingerprint == fingerprint)
+        calibration = calibration_for(max(current, key=lambda card: card.rows, default=None))
+        return calibration if calibration and calibration.labels >= MIN_CALIBRATION_LABELS else None
 
     def trust_status(self, grader: str, fingerprint: str) -> TrustStatus:
         """Return what the cards say about a grader as it is now. The card with the most rows counts; cards of recordings do not."""
@@ -215,6 +240,11 @@ class TrustStatus:
     @property
     def trusted(self) -> bool:
         return self.status in {"trusted", "deterministic"}
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What people's labels say about the scores of the grader as it is now; None without such labels."""
+        return calibration_for(self.card) if self.status == "trusted" else None
 
     def to_data(self) -> dict[str, Any]:
         """Return the status as plain data for a trace, with the headline of the card."""

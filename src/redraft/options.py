@@ -18,6 +18,7 @@ from .plans import NoiseAwarePlan, Plan
 from .plans.adaptive import Adaptive
 from .plans.prompts import Prompts
 from .plans.self_refine import SelfRefine
+from .quality.calibration import Calibration
 from .quality.priors import Priors
 from .settings import OptionFields, Settings, check_settings
 from .storage.priors_store import read_priors
@@ -75,36 +76,55 @@ class Options(OptionFields):
     @property
     def stop_rule(self) -> StopRule:
         """The stop rule of the default plan."""
-        return target(self.target_score) | done() | patience(self.patience, self.min_delta) | max_iterations(self.max_iterations)
+        together = self.width or 1  # refinements of a round
+        return (
+            target(self.target_score)
+            | done()
+            | patience(self.patience * together, self.min_delta)
+            | max_iterations(self.max_iterations * together)
+        )
 
-    def make_plan(self, *, writes: bool, noisy: bool, priors: Priors = SHIPPED) -> Plan:
+    def make_plan(
+        self, *, writes: bool, noisy: bool, priors: Priors = SHIPPED, calibration: tuple[Calibration | None, str] = (None, "")
+    ) -> Plan:
         """Return the plan of a run. Without a model that `writes`, it only repairs the form of the answer.
 
-        `noisy`: whether scores are noisy; `priors`: the initial expectations of the noise-aware plan. Raises ConfigError for
-        `tie_break` if the plan is not noise-aware.
+        `noisy`: whether scores are noisy; `priors`: the initial expectations of the noise-aware plan; `calibration`: what people's
+        labels say about the grader of this name. Raises ConfigError for `tie_break`, `width` and `unseen_last` if the plan is not
+        noise-aware.
         """
         plan = self._default_plan(writes=writes, noisy=noisy, priors=priors) if self.plan is None else self.plan
-        if self.tie_break and not isinstance(plan, NoiseAwarePlan):
-            raise ConfigError(f"tie_break needs the noise-aware plan; {self._why_exact(writes=writes)}")
+        if self.plan is None and isinstance(plan, NoiseAwarePlan):
+            plan = plan.with_calibration(*calibration)
+        needing = {"tie_break": self.tie_break, "width": self.width, "unseen_last": self.unseen_last}
+        for name in (name for name, value in needing.items() if value and not isinstance(plan, NoiseAwarePlan)):
+            raise ConfigError(f"{name} needs the noise-aware plan; {self._why_exact(name, writes=writes)}")
         return plan
 
-    def _why_exact(self, *, writes: bool) -> str:
-        """Explain why the plan is not noise-aware."""
+    def _why_exact(self, name: str, *, writes: bool) -> str:
+        """Explain why the plan is not noise-aware, and what to do to use the setting of this name."""
         if self.plan is not None:
             return f"it cannot be combined with plan={self.plan!r}"
         if self.noise_aware is False:
             return "it cannot be combined with noise_aware=False"
-        return "the graders ask no model for a score" if writes else "there is no model to write a second answer"
+        if not writes:
+            return "there is no model to write a second answer"
+        if name == "unseen_last":
+            return "the graders ask no model for a score, so every text is graded: leave it out"
+        return "the graders ask no model for a score: set noise_aware=True"
 
     def _default_plan(self, *, writes: bool, noisy: bool, priors: Priors) -> Plan:
         """Return the plan that the settings describe."""
         rule = self.stop_rule if writes else target(self.target_score) | done() | repairs_only()
         own, repairs = self.prompts, self.max_iterations > 0
-        rules = SelfRefine(rule, self.drafts, repairs, draft_prompt=own.draft, refine_prompt=own.refine)
+        drafts = max(self.drafts, self.width or 1)
+        rules = SelfRefine(rule, drafts, repairs, draft_prompt=own.draft, refine_prompt=own.refine)
         if not writes or not (noisy if self.noise_aware is None else self.noise_aware):
             return rules
         fresh = self.temperature != 0  # at temperature 0 a new draft would repeat the last one
-        return Adaptive(rules, self.min_expected_gain, self.cost_unit, self.max_iterations, fresh, priors)
+        attempts, price = self.max_iterations * (self.width or 1), self.min_expected_gain
+        plan = Adaptive(rules, price, self.cost_unit, attempts, fresh, priors, self.width, self.unseen_last)
+        return replace(plan, confidence=self.confidence)
 
 
 def load_template(name: str, given: Any) -> Any:

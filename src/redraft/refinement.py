@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, TypeAlias
 
 from .answers import AnswerForm
@@ -24,10 +25,13 @@ from .graders.fingerprint import grader_fingerprint
 from .middleware.observe import observe
 from .options import Options
 from .perform import make_performer
-from .plans import NoiseAwarePlan, Plan, outcome_if_stopped
+from .plans import UNLIMITED, Left, NoiseAwarePlan, Plan, PlanDecision, outcome_if_stopped
+from .plans.limits import asks_model
 from .plans.prompts import DraftPrompt, RefinePrompt, prompts_of
+from .plans.rounds import RoundByRound
 from .plans.self_refine import nothing_graded_note
 from .protocols import Perform, Store
+from .quality.calibration import Calibration
 from .quality.lineage import llm_graders
 from .quality.priors import Priors
 from .requirements import parse, reads_file
@@ -35,6 +39,7 @@ from .reservations import Reservations
 from .result import Result, result_or_raise
 from .session import Session, check_task
 
+CALIBRATION_KEY = "calibration"  # of what people's labels say about the judge, in the settings of a trace
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
 TaskInput: TypeAlias = str | Iterable[Message] | Task | Trace
 
@@ -71,7 +76,32 @@ class Refinement:
 async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
     """Prepare a refinement and check all arguments before any call is made. Raises ConfigError."""
     session = Session(options, await resolve_model(model), graders, judge)
-    return with_plan_in_settings(make_refinement(task, session, options.deadline_at, model_searched=model is None))
+    deadline_at = options.deadline_at
+    refinement = with_plan_in_settings(make_refinement(task, session, deadline_at, model_searched=model is None))
+    return in_rounds(refinement, lambda: limits_left(session, deadline_at))
+
+
+def limits_left(session: Session, deadline_at: float | None) -> Left:
+    """Return what the only task of a session may still spend."""
+    seconds = None if deadline_at is None else max(0.0, deadline_at - monotonic())
+    return Left(**session.budget_tracker.left, seconds=seconds)
+
+
+def no_limits() -> Left:
+    """Return that nothing is limited: for a task that shares a budget, which other tasks may yet leave unspent."""
+    return UNLIMITED
+
+
+def in_rounds(refinement: Refinement, left: Callable[[], Left] = no_limits) -> Refinement:
+    """Return the refinement with a noise-aware plan that is asked round by round, given what is left."""
+    plan = refinement.plan
+    if not isinstance(plan, NoiseAwarePlan):
+        return refinement
+
+    def decide(trace: Trace) -> PlanDecision:
+        return plan.decide(trace, left())
+
+    return replace(refinement, next_steps=RoundByRound(decide, decide))
 
 
 async def resolve_model(model: Any) -> Any:
@@ -102,6 +132,8 @@ def make_refinement(
     if not any(message_text(message).strip() for message in trace.task.messages):
         raise ConfigError(f"task: the prompt is empty, got {format_value(trace.task.prompt)}")
     panel, roles = session.resolve_panel(trace.task.requirements, has_tests=bool(trace.task.tests))
+    if options.unseen_last and (judged := [grader.name for grader in panel if grader.must and asks_model(grader)]):
+        raise ConfigError(f"unseen_last cannot be combined with a must that a model judges, got {judged[0]!r}")
     if trace.task.tools:
         sampling = replace(roles.sampling, tools=trace.task.tools, tool_choice=trace.task.tool_choice, schema=None)
         roles = replace(roles, sampling=sampling)
@@ -112,7 +144,8 @@ def make_refinement(
         trace += Candidate(id, options.answer.extract(response, given=True) if options.answer else response)
     if prompts := prompts_of(options.plan or options):
         prompts.check_task(trace.task)
-    plan = options.make_plan(writes=roles.writer is not None, noisy=bool(llm_graders(panel)), priors=session.priors)
+    writes, noisy = roles.writer is not None, bool(llm_graders(panel))
+    plan = options.make_plan(writes=writes, noisy=noisy, priors=session.priors, calibration=session.calibration)
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if options.budget or deadline_at is not None:
@@ -121,7 +154,7 @@ def make_refinement(
     if options.on_step:
         perform = observe(perform, on_start=options.on_step)
     return Refinement(
-        reopen_if_needed(trace, with_original_priors(trace, plan, options)),
+        reopen_if_needed(trace, with_original_settings(trace, plan, options)),
         plan,
         perform,
         session,
@@ -132,8 +165,8 @@ def make_refinement(
 
 
 def with_plan_in_settings(refinement: Refinement) -> Refinement:
-    """Record the plan's priors, if they are not the shipped ones, and its own prompts in the settings of the trace."""
-    recorded = {"priors", *PROMPT_KEYS}
+    """Record the plan's priors, if they are not the shipped ones, its calibration and its own prompts in the trace's settings."""
+    recorded = {"priors", CALIBRATION_KEY, *PROMPT_KEYS}
     trace = refinement.trace
     settings = {name: value for name, value in trace.settings.items() if name not in recorded}
     if prompts := prompts_of(refinement.plan):
@@ -141,6 +174,8 @@ def with_plan_in_settings(refinement: Refinement) -> Refinement:
         settings |= {key: prompt_data(prompt) for key, prompt in own if prompt}
     if isinstance(refinement.plan, NoiseAwarePlan) and refinement.plan.priors != Priors():
         settings["priors"] = refinement.plan.priors.to_dict()
+    if isinstance(refinement.plan, NoiseAwarePlan) and refinement.plan.calibration:
+        settings[CALIBRATION_KEY] = refinement.plan.calibration.to_data()
     return refinement if settings == trace.settings else replace(refinement, trace=replace(trace, settings=settings))
 
 
@@ -304,15 +339,30 @@ def without_outcome(trace: Trace) -> Trace:
     return replace(trace, records=tuple(r for r in trace.records if not isinstance(r, Outcome)))
 
 
-def with_original_priors(trace: Trace, plan: Plan, options: Options) -> Plan:
-    """Return the plan with the shipped priors if those reproduce the stored outcome and the learned ones do not.
+def with_original_settings(trace: Trace, plan: Plan, options: Options) -> Plan:
+    """Return the plan with the original priors and calibration if those reproduce the stored outcome and the present ones do not.
 
-    Priors that were learned in the meantime must not cause more calls; priors that the user gives may.
+    Priors that were learned, and labels that were given, in the meantime must not cause more calls; priors that the user gives may.
     """
-    if trace.outcome is None or not isinstance(plan, NoiseAwarePlan) or options.priors != "learned" or options.plan is not None:
+    if trace.outcome is None or not isinstance(plan, NoiseAwarePlan) or options.plan is not None or reproduces(plan, trace):
         return plan
-    shipped = plan.with_priors(Priors())
-    return shipped if reproduces(shipped, trace) and not reproduces(plan, trace) else plan
+    original = plan
+    if plan.calibration or trace.outcome.labels:
+        original = with_recorded_settings(trace, plan, options)
+    elif options.priors == "learned":
+        original = plan.with_priors(Priors())
+    return original if original is not plan and reproduces(original, trace) else plan
+
+
+def with_recorded_settings(trace: Trace, plan: NoiseAwarePlan, options: Options) -> NoiseAwarePlan:
+    """Return the plan with the calibration that the trace recorded, and with its priors unless the user gave some."""
+    calibration, priors = None, plan.priors
+    with suppress(ConfigError, TypeError):
+        if CALIBRATION_KEY in trace.settings:
+            calibration = Calibration.from_data(trace.settings[CALIBRATION_KEY])
+        if not isinstance(options.priors, Priors):
+            priors = Priors.from_dict(trace.settings.get("priors", {}))
+    return plan.with_priors(priors).with_calibration(calibration)
 
 
 def reproduces(plan: NoiseAwarePlan, trace: Trace) -> bool:

@@ -43,6 +43,11 @@ class StepStatistics:
     calls_per_repeat: dict[str, int] = field(default_factory=dict)
 
     @property
+    def writing_median(self) -> float | None:
+        """The median seconds to write a text; None before the first text."""
+        return median(self.writing_seconds) if self.writing_seconds else None
+
+    @property
     def expected_seconds(self) -> float | None:
         """The median seconds to write a text plus those to grade it; None before the first text."""
         if not self.writing_seconds:
@@ -115,15 +120,16 @@ class Reservations:
         return self._with_excess_note(record) if isinstance(record, Outcome) else record
 
     async def _write(self, perform: Perform, step: Generate | Refine) -> Record:
+        unseen = isinstance(step, Refine) and step.unseen
         try:
-            self._check_time()
+            self._check_time(self.statistics.writing_median if unseen else self.statistics.expected_seconds)
         except BudgetExhaustedError as error:
             return failure_record(step, error, StepClient(None))
-        reservation = Reservation(self.budget_tracker, self._grading_need, self._owner)
+        reservation = Reservation(self.budget_tracker, _no_need if unseen else self._grading_need, self._owner)
         will_be_graded, token = False, RESERVATION.set(reservation)
         try:
             record = await perform(step)
-            will_be_graded = isinstance(record, Candidate) and not self._is_copy(record)
+            will_be_graded = isinstance(record, Candidate) and not unseen and not self._is_copy(record)
         finally:
             RESERVATION.reset(token)
             reservation.writing = False
@@ -178,9 +184,8 @@ class Reservations:
 
     # ---- time
 
-    def _check_time(self) -> None:
-        """Raise BudgetExhaustedError if a text is not likely to be graded before the deadline."""
-        seconds = self.statistics.expected_seconds
+    def _check_time(self, seconds: float | None) -> None:
+        """Raise BudgetExhaustedError if a text that takes so many seconds is not likely to be finished before the deadline."""
         if self.deadline_at is None or seconds is None:
             return
         if (left := self.deadline_at - monotonic()) < seconds:
@@ -243,6 +248,11 @@ class Reservations:
     def _is_copy(self, candidate: Candidate) -> bool:
         """Whether a candidate is a copy of its parent, which is not graded again."""
         return candidate.parent is not None and self._content_keys.get(candidate.parent) == candidate.content_key
+
+
+def _no_need() -> CostEstimate:
+    """Return the estimated cost of no call."""
+    return _total(())
 
 
 def _total(calls: Iterable[CostEstimate]) -> CostEstimate:

@@ -14,13 +14,14 @@ from .answers import AnswerForm
 from .answers.grader import NAME as ANSWER_GRADER
 from .core.fields import FieldChange, unrequested_changes
 from .core.ranking import RankedAnswer, ranking, top_answers
-from .core.records import Artifact, Candidate, StopReason, ToolCall
+from .core.records import Artifact, Candidate, Failure, StopReason, ToolCall
 from .core.trace import Trace
 from .error_text import error_from_failure
 from .errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RedraftError
 from .middleware.budget import EXCESS_TEXT
 from .plans import Plan
 from .plans.replay import CandidateStep, candidate_steps
+from .quality.calibration import labels_text
 from .quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
 from .quality.lineage import llm_graders
 from .text import strip_control_sequences
@@ -34,6 +35,15 @@ else:
     from typing import TypeVar
 
     T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The expected quality of an answer that no judge graded, with its 95 % interval; both by the plan's priors."""
+
+    mean: float
+    interval: tuple[float, float]
+
 
 NO_SCORE_HINT = " (a grader that never scores has to say what to change, or done)"
 MAX_SHOWN_SCORES = 40
@@ -87,14 +97,33 @@ class Result(Generic[T_co]):
     def score(self) -> float | None:
         """The score of the best answer, in [0, 1]; None if it was never scored.
 
-        If graders are noisy, it is the posterior mean of the answer's quality given all scores, else the graders' score.
+        If graders are noisy, it is the posterior mean of the answer's quality given all scores, else the graders' score. With
+        people's labels behind the only judge that scores, it is the label that people are expected to give (see `score_basis`).
         """
         return self.trace.score
 
     @property
     def score_interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the true score, if the priors fit; None if no grader is noisy or noise is not modelled."""
+        """The 95 % interval of the true score, if the priors fit; None if no grader is noisy or noise is not modelled.
+
+        With people's labels behind the judge, it is the interval of the label that people would give (see `score_basis`).
+        """
         return score_interval(self.trace)
+
+    @property
+    def score_basis(self) -> str:
+        """What stands behind the score and its interval: "by people's labels (n = 120)", or "by this judge".
+
+        With several judges it is "by these judges"; "" if no judge takes part in the score, or there is none.
+
+        People's labels stand behind a score if one judge alone makes it, and its validation card holds a calibration.
+        """
+        return score_basis(self.trace)
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """The expected quality of the best answer if no judge graded it, as with `unseen_last`; else None."""
+        return forecast(self.trace)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -152,6 +181,7 @@ class Result(Generic[T_co]):
 
         - `iterations`, `converged`; `score_history`: the scores in order; `note`: why the run stopped, in words
         - `selection_reason`: why the best answer is not the one that was scored highest, or ""
+        - `p_target`: probability that the best answer reaches the target, on the basis of `score_basis`; None if scores are exact
         - `priors`: those of the plan, None for the shipped ones; `diagnosis`: its kind and message, or None
         - `repairs`: how many were made without a model; `best`: the id of the best candidate
         - `changed_fields`: with a JSON answer: what the best answer changed of its parent though it was right and nobody asked
@@ -165,6 +195,7 @@ class Result(Generic[T_co]):
             "score_history": trace.score_history,
             "note": trace.outcome.note if trace.outcome else "",
             "selection_reason": selection_reason(trace),
+            "p_target": trace.outcome.p_target if trace.outcome else None,
             "priors": trace.settings.get("priors"),
             "diagnosis": diagnosis and {"kind": str(diagnosis.kind), "message": diagnosis.message},
             "repairs": sum(c.role == "repair" and not trace.is_unchanged(c) for c in trace.candidates),
@@ -186,6 +217,8 @@ class Result(Generic[T_co]):
             "artifact": asdict(self.artifact) if self.artifact else None,
             "score": self.score,
             "score_interval": self.score_interval,
+            "score_basis": self.score_basis,
+            **({"forecast": asdict(self.forecast)} if self.forecast else {}),
             "judge_score": self.judge_score,
             "reason": self.reason,
             **({"kept": [answer.to_dict() for answer in self.top]} if self.trace.outcome and self.trace.outcome.kept else {}),
@@ -226,6 +259,11 @@ class Result(Generic[T_co]):
             *cut,
             *([f"changed without being asked: {fields_text(changed)}"] if (changed := changed_fields(self.trace)) else []),
             *([f"still broken: {strip_control_sequences(', '.join(broken))}"] if (broken := broken_musts(self.trace)) else []),
+            *(
+                [f"said nothing: {strip_control_sequences(', '.join(silent))}"]
+                if (silent := sorted(self.trace.silent_graders))
+                else []
+            ),
             *([f"by {best.by} ({best.note})"] if best and best.note and best.role in {"generate", "refine"} else []),
             f"stopped: {why}",
             *filter(None, [remark, selection_reason(self.trace)]),
@@ -293,11 +331,33 @@ def score_interval(trace: Trace) -> tuple[float, float] | None:
     return round(low, 2), round(high, 2)
 
 
+def score_basis(trace: Trace) -> str:
+    """Return what stands behind the score of a trace: people's labels, or its judges; "" without a judge or a score."""
+    end = trace.outcome
+    if end and end.labels is not None:
+        return f"by {labels_text(end.labels)}"
+    judges = llm_graders(trace.scorers)
+    if not judges or (trace.score is None and not (end and end.forecast)):
+        return ""
+    return "by this judge" if len(judges) == 1 else "by these judges"
+
+
+def forecast(trace: Trace) -> Forecast | None:
+    """Return the forecast of the outcome, rounded to two digits; None if it has none."""
+    if trace.outcome is None or trace.outcome.forecast is None:
+        return None
+    mean, low, high = (round(value, 2) for value in trace.outcome.forecast)
+    return Forecast(mean, (low, high))
+
+
 def format_score_with_interval(result: Result[Any]) -> str:
-    """Format a score with its interval."""
+    """Format a score with its interval, or the forecast of an answer that no judge graded."""
+    if expected := result.forecast:
+        low, high = expected.interval
+        return f"{format_score(result.score)}, forecast {expected.mean:.2f} [{low:.2f}, {high:.2f}] {result.score_basis}"
     if not (interval := result.score_interval):
         return format_score(result.score)
-    return f"{format_score(result.score)} [{interval[0]:.2f}, {interval[1]:.2f}]"
+    return f"{format_score(result.score)} [{interval[0]:.2f}, {interval[1]:.2f}] {result.score_basis}"
 
 
 def format_score_history(result: Result[Any], arrow: str) -> str:
@@ -346,14 +406,26 @@ def _conclusion_error(trace: Trace, result: Result[Any], *, strict_budget: bool)
     if result.stop in {StopReason.BUDGET, StopReason.DEADLINE} and (strict_budget or not trace.graded_candidates):
         limit = trace.fatal_failure.limit if trace.fatal_failure else ""
         what = limit or ("deadline" if result.stop == StopReason.DEADLINE else "budget")
-        return BudgetExhaustedError(trace.outcome.note if trace.outcome else "", limit=what, usage=trace.usage)
+        note = trace.outcome.note if trace.outcome else ""
+        reasons = [] if trace.graded_candidates else grader_messages(trace)  # without them, a limit hides why nothing was graded
+        return BudgetExhaustedError("; ".join([note, *reasons]), limit=what, usage=trace.usage)
     return None if trace.graded_candidates or result.stop is StopReason.TOOL_CALLS else _nothing_graded_error(trace)
+
+
+def sorted_failures(trace: Trace) -> list[Failure]:
+    """Return the failures of a trace in an order that does not depend on when they happened."""
+    return sorted(trace.failures.values(), key=lambda f: str(f.step_slot))
+
+
+def grader_messages(trace: Trace) -> list[str]:
+    """Return what graders that failed said, with their names, each once. A limit that ended the run is no failure of theirs."""
+    failures = [f for f in sorted_failures(trace) if f.step_slot[0] == "feedback" and f.stop_reason is None]
+    return [*dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures)]
 
 
 def _nothing_graded_error(trace: Trace) -> RedraftError:
     """Return the error of a trace without a grade: of its graders if there is a text, else of the model."""
-    failures = sorted(trace.failures.values(), key=lambda f: str(f.step_slot))
-    grader_messages = dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures if f.step_slot[0] == "feedback")
+    failures = sorted_failures(trace)
     other_messages = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
     if trace.candidates:
         feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate]
@@ -365,7 +437,7 @@ def _nothing_graded_error(trace: Trace) -> RedraftError:
         )
         has_feedback = any(f.score is not None or f.is_critique for f in feedback)
         what = "no answer was graded by all graders" if has_feedback else "no grader could say anything"
-        error = GradingError(f"{what}: {'; '.join([*grader_messages, *other_messages, *silent])}", usage=trace.usage)
+        error = GradingError(f"{what}: {'; '.join([*grader_messages(trace), *other_messages, *silent])}", usage=trace.usage)
         error.__cause__ = next((error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None)
         return error
     if not failures:

@@ -9,8 +9,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from . import checks
 from .answers import AnswerForm, AnswerGrader
 from .cards import CardStore, enforce_trust, trust_statuses
 from .core.task import Task
@@ -44,6 +45,8 @@ from .options import Options
 from .own_code import is_own
 from .perform import ModelClient, Roles, Sampling
 from .protocols import Call, Model
+from .quality.calibration import Calibration
+from .quality.labelled_figures import UNLABELLED, LabelledFigures, labelled_figures
 from .quality.lineage import llm_graders
 from .quality.priors import Priors
 from .reservations import StepStatistics
@@ -58,6 +61,17 @@ class LimitCalls(Protocol):
     """Limits the calls of a model. `has_fallback`: another model answers if this one is out of service."""
 
     def __call__(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call: ...
+
+
+class JudgeCalibration(NamedTuple):
+    """What people's labels say about a grader on the panel; `calibration` is None without such labels."""
+
+    calibration: Calibration | None = None
+    grader: str = ""
+
+    def figures(self, panel: Iterable[PanelGrader]) -> LabelledFigures:
+        """Return what the labels say about the noise and the drift of the grader."""
+        return labelled_figures(self.calibration, next((g for g in panel if g.name == self.grader), None))
 
 
 @dataclass
@@ -86,6 +100,7 @@ class Session:
     panel_cache: dict[tuple[bool, tuple[str, ...]], tuple[tuple[PanelGrader, ...], Roles]] = field(default_factory=dict)
     _connected: dict[int, tuple[Any, Model]] = field(default_factory=dict)
     cached_priors: Priors | None = field(default=None, init=False)
+    cached_calibration: JudgeCalibration | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
 
     def __post_init__(self) -> None:
@@ -134,6 +149,32 @@ class Session:
         return enforce_trust(panel, statuses, self.options.require_validated)
 
     @property
+    def calibration(self) -> JudgeCalibration:
+        """What people's labels say about the judge as it is now, by its validation card, looked up once.
+
+        It is empty if no judge that may score has such a card, or if several have one.
+        """
+        if self.cached_calibration is None:
+            self.cached_calibration = self._find_calibration()
+        return self.cached_calibration
+
+    def _find_calibration(self) -> JudgeCalibration:
+        with suppress(StoreError, OSError):
+            store = CardStore.in_folder(self.options.cards_dir)
+            if store.folder.is_dir():
+                panel, roles = self._any_panel()
+                judges = [grader for grader in scoring_graders(panel) if not grader.model_free]
+                found = {judge.name: store.calibration_of(self.fingerprint(roles, judge.name)) for judge in judges}
+                calibrated = [JudgeCalibration(calibration, name) for name, calibration in found.items() if calibration]
+                return calibrated[0] if len(calibrated) == 1 else JudgeCalibration()
+        return JudgeCalibration()
+
+    @property
+    def labelled_figures(self) -> LabelledFigures:
+        """What people's labels say about the noise and the drift of the judge."""
+        return self.calibration.figures(self._any_panel()[0]) if self.calibration.calibration else UNLABELLED
+
+    @property
     def priors(self) -> Priors:
         """The priors of the model and the graders, looked up once; an unreadable file counts as missing."""
         if self.cached_priors is None:
@@ -142,9 +183,11 @@ class Session:
 
     def _load_priors(self) -> Priors:
         given = self.options.priors
-        if isinstance(given, Priors):
-            return given
-        if given == "learned" and llm_graders(self._any_panel()[0]):
+        return given if isinstance(given, Priors) else self.labelled_figures.applied_to(self._learned_priors())
+
+    def _learned_priors(self) -> Priors:
+        """Return the priors learned from earlier runs, if they are asked for and there are any; else the shipped ones."""
+        if self.options.priors == "learned" and llm_graders(self._any_panel()[0]):
             with suppress(StoreError, OSError):
                 store = PriorsStore.in_folder()
                 if store.folder.is_dir() and (key := self.priors_key) and (stored := store.load(key)):
@@ -184,7 +227,7 @@ class Session:
     def with_graders(self, graders: Any) -> Session:
         """Return a session for other graders that shares the budget, the limit and the models."""
         other = copy(self)
-        other.graders, other.panel_cache, other.cached_priors = graders, {}, None
+        other.graders, other.panel_cache, other.cached_priors, other.cached_calibration = graders, {}, None, None
         return other
 
     def client_for(self, model: Any) -> ModelClient:
@@ -345,6 +388,8 @@ def tie_break_grader(members: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[P
 
 
 def _panel_grader(name: str, grader: Any, spec: GraderSpec) -> PanelGrader:
+    score_step = getattr(grader, "score_step", None)
+    checks.number(f"score_step of grader {name!r}", score_step, 0, 1, optional=True)
     return PanelGrader(
         name,
         float(spec.weight),
@@ -356,6 +401,7 @@ def _panel_grader(name: str, grader: Any, spec: GraderSpec) -> PanelGrader:
         demand=grader.demand if spec.must and isinstance(grader, RequirementGrader | AnswerGrader) else "",
         may_call_model=_may_call_model(grader),
         reads_tool_calls=_reads_tool_calls(grader),
+        score_step=score_step,
     )
 
 

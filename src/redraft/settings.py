@@ -52,6 +52,24 @@ GRADE_SETTINGS = (  # the settings of `refine` that `grade` has, too
     "require_validated",
     "cards_dir",
 )
+CALIBRATION_SETTINGS = (  # the settings of `calibrate`
+    "budget",
+    "deadline",
+    "on_record",
+    "temperature",
+    "max_tokens",
+    "seed",
+    "timeout",
+    "retries",
+    "max_in_flight",
+    "cache",
+    "prices",
+    "sandbox",
+    "packages",
+    "trust_in_process",
+    "require_validated",
+    "cards_dir",
+)
 VALIDATION_SETTINGS = (  # the settings of `validate`
     "budget",
     "deadline",
@@ -287,6 +305,13 @@ class OptionFields:
         detail="See the [example](adaptive.md#how-the-next-step-is-chosen).",
         metavar="G",
     )
+    confidence: float = setting(
+        0.6,
+        Number(0.01, 0.99),
+        "Stop for the target when the quality reaches it with this probability (noise-aware only).",
+        detail="See [when the target is reached](adaptive.md#when-the-target-is-reached).",
+        metavar="P",
+    )
     cost_unit: CostUnit = setting(
         "calls", Keyword(("calls", "tokens", "usd")), "Unit of cost: one call, 1,000 tokens, or 1 USD (noise-aware only)."
     )
@@ -297,6 +322,20 @@ class OptionFields:
         detail='In Python also `redraft.quality.priors.Priors`. "learned" falls back to the shipped ones if no run with this model '
         "and these graders has been learned from.",
         metavar="shipped|learned|FILE",
+    )
+    width: int | None = setting(
+        None,
+        WholeNumber(1, 64),
+        "Number of texts, first drafts or refinements, that are written at the same time (noise-aware only).",
+        detail="Default: one, or in `refine` as many as the deadline needs. With it, `max_iterations` and `patience` count rounds. "
+        "See [Spend a budget](how-to/budgets.md#take-fewer-rounds).",
+        metavar="N",
+    )
+    unseen_last: bool = setting(
+        False,
+        Flag(),
+        "Let the last answer be one that no judge grades, if learned priors say that it is better. Default: no.",
+        detail="`result.score` is then None, and `result.forecast` has the expected quality. Needs the noise-aware plan.",
     )
     tie_break: bool = setting(
         False,
@@ -525,8 +564,15 @@ class BatchFields:
     learn: bool = setting(
         True,
         Flag(),
-        "Learn priors from finished rows, for later rows and for runs with `--priors learned`. Default: yes.",
+        "Learn priors from finished rows, for later rows; with `--priors learned` also for other runs. Default: yes.",
         detail='Later rows of the same run use them only with `engine="local"`.',
+        **NOT_IN_FILES,
+    )
+    calibrate: bool = setting(
+        True,
+        Flag(),
+        "Grade the first answer of 16 of the first 64 rows twice, to learn how noisy the judge is. Default: yes.",
+        detail="About 4 % of the calls of those rows. See [Priors](adaptive.md#priors).",
         **NOT_IN_FILES,
     )
     spreadsheet_safe: bool = setting(
@@ -550,8 +596,11 @@ class Settings(TypedDict, total=False):
     drafts: int
     noise_aware: bool | None
     min_expected_gain: float
+    confidence: float
     cost_unit: CostUnit
     priors: Priors | str | Path | None
+    width: int | None
+    unseen_last: bool
     tie_break: bool
     draft_prompt: DraftPrompt | Path | None
     refine_prompt: RefinePrompt | Path | None

@@ -45,7 +45,7 @@ def test_show_prints_answers_feedback_changes_and_usage(redraft, serve):
     assert "score 0.40" in done.out and "score 1.00 (+0.60)" in done.out and "→ say more" in done.out
     assert "stopped: done" in done.out
     assert re.search(r"score 1\.00 \(\+0\.60\) · estimated 0\.\d\d", done.out)
-    assert re.search(r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] \(observed 1\.00; ", done.out)
+    assert re.search(r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] by this judge \(observed 1\.00; ", done.out)
     data = json.loads(redraft("show", "t.jsonl", "--json").out)
     assert [c["score"] for c in data["candidates"]] == [0.4, 1.0]
     assert data["settings"]["model"] == server.model

@@ -120,7 +120,16 @@ def test_forgetting_shipped_or_damaged_priors_is_refused(folder_with_trace):
 
 
 @pytest.mark.parametrize(
-    "option", [("--min-expected-gain", "0.1"), ("--cost-unit", "tokens"), ("--priors", "shipped"), ("--tie-break",)]
+    "option",
+    [
+        ("--min-expected-gain", "0.1"),
+        ("--confidence", "0.9"),
+        ("--cost-unit", "tokens"),
+        ("--priors", "shipped"),
+        ("--tie-break",),
+        ("--width", "2"),
+        ("--unseen-last",),
+    ],
 )
 def test_plain_refuses_options_of_the_adaptive_plan(redraft, option):
     """An option without effect is refused by its name; a default from a file is not."""
@@ -261,6 +270,28 @@ def test_no_invalid_priors_file_hides_the_others(folder_with_trace):
     assert "\x1b" not in folder_with_trace("priors", "show", "nobody").err
 
 
+def test_a_round_of_two_and_a_last_answer_unseen(redraft, serve):
+    """Two drafts are written at once; the last call of the budget buys an answer that no judge sees, with a forecast."""
+    server = serve(writer_and_judge(["one", "two", "three"], [2]))
+    (redraft.folder / "mine.json").write_text(json.dumps(Priors(gain=0.3, gain_sd=0.02, noise_sd=0.3).to_dict()))
+    plan = ("--width", "2", "--unseen-last", "--confidence", "0.95", "--priors", "mine.json", "--budget-calls", "5")
+    done = redraft("run", "Count", "--model", server.model, *plan, "--trace", "w.jsonl", "--json")
+    assert done.returncode in {0, 3}, done.err
+    result = json.loads(done.out.splitlines()[-1])
+    assert (result["score"], result["stop"], result["usage"]["calls"]) == (None, "budget", 5)
+    assert 0.5 < result["forecast"]["mean"] < 1
+    settings = header(redraft, "w.jsonl")["settings"]
+    assert (settings["width"], settings["unseen-last"], settings["confidence"]) == (2, True, 0.95)
+
+
+def test_a_dry_run_counts_second_looks(redraft):
+    """16 of 64 rows have one, and none with --no-calibrate."""
+    (redraft.folder / "in.jsonl").write_text("".join(f'{{"prompt": "x {n}"}}\n' for n in range(64)))
+    command = ("batch", "in.jsonl", "--dry-run", "--json", "--model", "http://127.0.0.1:9/v1#tiny", "--max-iterations", "0")
+    least = [json.loads(redraft(*command, *more).out)["calls"][0] for more in ((), ("--no-calibrate",))]
+    assert least == [64 * 2 + 16, 64 * 2]
+
+
 def test_options_set_the_plan_of_a_trace(folder_with_trace):
     """The trace saves them with all its priors, so that it resumes with the same plan."""
     (folder_with_trace.folder / "mine.json").write_text(json.dumps(Priors(draft_mean=0.3).to_dict()))
@@ -307,3 +338,31 @@ def test_invalid_priors_are_refused(redraft, command):
         done = redraft(*command, "--model", "http://127.0.0.1:9/v1#tiny", "--priors", file)
         assert done.returncode == 2 and said in done.err
     assert not (redraft.folder / "out.jsonl").exists()
+
+
+def test_calibrating_states_and_spends_a_number_of_calls(redraft, serve):
+    """It shows what it found, and saves it only when asked."""
+    server = serve(writer_and_judge(["one", "two", "three", "four", "five"], [3, 2, 4, 3, 3]))
+    (redraft.folder / "in.jsonl").write_text("".join(json.dumps({"prompt": f"Count to {n}."}) + "\n" for n in range(12)))
+    calibrate = ("priors", "calibrate", "in.jsonl", "--model", server.model, "--calls", "47")
+    done = redraft(*calibrate)
+    assert done.returncode == 0, done.err
+    assert "calibrating: 9 of 12 tasks, 5 calls each: at most 45 calls" in done.err
+    assert server.calls <= 47
+    assert all(word in done.out for word in ("noise", "level", "lift", "shipped 0.12"))
+    assert "nothing is saved" in done.err and priors_file() == []
+    saved = redraft(*calibrate, "--save", "--json")
+    assert saved.returncode == 0, saved.err
+    data = json.loads(saved.out)
+    [one] = priors_file()
+    assert data["saved"] and one.priors.to_dict() == data["priors"] and one.priors.tasks == data["tasks"] == 9
+
+
+def test_calibrating_with_too_few_calls_is_refused(redraft, serve):
+    """The message says how many one task takes; no call is made."""
+    server = serve(writer_and_judge(["one"], [3]))
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "Count."}\n')
+    done = redraft("priors", "calibrate", "in.jsonl", "--model", server.model, "--calls", "4")
+    assert done.returncode == 2
+    assert "calls must be at least 5, which one task takes, got 4" in done.err
+    assert server.calls == 0

@@ -34,7 +34,7 @@ def test_stdout_is_the_answer_alone(redraft, serve):
     done = redraft("run", "Say it", "--model", server.model)
     assert (done.returncode, done.out) == (0, "good\n")
     assert re.search(
-        r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] \(observed 1\.00; 0\.40 → 1\.00, estimated 0\.\d\d → 0\.\d\d\) · stopped: done",
+        r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] by this judge \(observed 1\.00; 0\.40 → 1\.00, estimated 0\.\d\d → 0\.\d\d\) · stopped: done",
         done.err,
     ), done.err
     assert "calls 4" in done.err

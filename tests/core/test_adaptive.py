@@ -14,6 +14,7 @@ from redraft.quality.posterior import Posterior
 from redraft.core.engine import advance, replay_from
 from redraft.quality.lineage import observe
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.musts import p_meets_musts
 from redraft.quality.lineage import comparison_winner
 from redraft.plans.self_refine import SelfRefine
 from redraft.quality.priors import Priors
@@ -129,6 +130,102 @@ UNEVEN = [draft(0), feedback(0, 0.6), feedback(0, 0.6, "other"), draft(1), feedb
 def test_next_step(panel, prior, records, steps):
     """The plan returns the step that is due, else the most valuable step for its cost, else a stop."""
     assert describe(Adaptive(BARE, 0.005, max_attempts=4, priors=prior)(trace(panel, *records))) == steps
+
+
+def unreadable(id, repeat, grader="judge"):
+    return Failure(("feedback", id, grader, repeat), "grade", "BadResponseError")
+
+
+READ = [draft(0), feedback(0, 0.5), child(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("panel", "records", "steps"),
+    [
+        ([JUDGE], [draft(0), unreadable(0, 0)], ["judge 0 look 1"]),
+        ([JUDGE], [draft(0), unreadable(0, 0), unreadable(0, 1)], ["draft 1"]),
+        ([JUDGE], [draft(0), unreadable(0, 0), unreadable(0, 1), draft(1), unreadable(1, 0)], ["judge 1 look 1"]),
+        (
+            [JUDGE],
+            [draft(0), unreadable(0, 0), unreadable(0, 1), draft(1), unreadable(1, 0), unreadable(1, 1)],
+            ["stop 1 failed"],
+        ),
+        ([JUDGE], [*READ, unreadable(1, 0)], ["judge 1 look 1"]),
+        ([JUDGE], [*READ, unreadable(1, 0), unreadable(1, 1)], ["judge 1 look 2"]),
+        ([JUDGE], [*READ, unreadable(1, 0), unreadable(1, 1), unreadable(1, 2)], ["refine 0 as 2"]),
+        ([JUDGE], [*READ, failed_grade(1, "judge", 0)], ["refine 0 as 2"]),
+        ([JUDGE, OTHER], [*UNEVEN[:3], child(2, 0), feedback(2, 0.7), unreadable(2, 0, "other")], ["other 2 look 1"]),
+        ([FORM, JUDGE], [draft(0), feedback(0, 1.0, "no_a"), unreadable(0, 0)], ["judge 0 look 1"]),
+    ],
+)
+def test_unreadable_grades_are_asked_for_again(panel, records, steps):
+    """A grade that could not be read is asked for again: twice while nothing is readable, else three times if that is worth most."""
+    assert describe(Adaptive(BARE, 0.0, max_attempts=8, priors=HELPS)(trace(panel, *records))) == steps
+
+
+def test_no_attempts_no_second_question():
+    """Without calls for attempts, a grade that could not be read is not asked for again."""
+    assert describe(Adaptive(BARE, max_attempts=0)(trace([JUDGE], draft(0), unreadable(0, 0)))) == ["stop 0 failed"]
+
+
+@pytest.mark.parametrize(
+    ("confidence", "step"),
+    [(0.05, "stop 0 target"), (0.3, "stop 0 target"), (0.5, "refine 0 as 1"), (0.9, "refine 0 as 1")],
+)
+def test_confidence_moves_the_target(confidence, step):
+    """The target is reached with the probability of `confidence`, and never below the graders' own scores."""
+    prior = replace(HELPS, draft_mean_sd=0.2)
+    plan = Adaptive(SelfRefine(target(0.8) | max_iterations(9)), 0.0, priors=prior, confidence=confidence)
+    assert describe(plan(trace([JUDGE], draft(0), feedback(0, 0.9)))) == [step]
+    assert describe(plan(trace([JUDGE], draft(0), feedback(0, 0.7)))) == ["refine 0 as 1"]
+
+
+def test_note_of_a_target_has_its_probability():
+    """The stop says with which probability the target is reached, and so does the outcome."""
+    (stop,) = Adaptive(SelfRefine(target(0.5)), priors=HELPS)(trace([JUDGE], draft(0), feedback(0, 0.9)))
+    assert 0.5 < stop.p_target < 1
+    assert stop.note == f"the estimate is {stop.score:.2f}; it reaches the target, 0.5, with a probability of {stop.p_target:.2f}"
+    assert stop.outcome.p_target == stop.p_target
+
+
+@pytest.mark.parametrize(("score", "p"), [(0.75, 1.0), (0.74, 0.0)])
+def test_computed_target_is_certain(score, p):
+    """Scores of graders that call no model are exact, so that the target is reached or not."""
+    (stop,) = Adaptive(SelfRefine(target(0.75) | max_iterations(0)), max_attempts=0)(
+        trace([CHECK], draft(0), feedback(0, score, "check"))
+    )
+    assert (stop.p_target, stop.score) == (p, score)
+
+
+MUST = PanelGrader("form", must=True, model_free=True)
+
+
+def attempts_at_must(*met):
+    """Return a broken draft and its refinements, of which some met the must."""
+    records = [draft(0), feedback(0, 0.0, "form"), feedback(0, 0.5)]
+    for i, passed in enumerate(met, 1):
+        records += [child(i, 0), feedback(i, float(passed), "form"), feedback(i, 0.3)]
+    return records
+
+
+@pytest.mark.parametrize(
+    ("met", "role"),
+    [((), "refine"), ((False,), "refine"), ((False,) * 5, "refine"), ((False,) * 7, "generate"), ((True,), "refine")],
+)
+def test_broken_must_is_repaired_in_the_more_probable_way(met, role):
+    """While a must is broken, refinements come before drafts until they have failed often."""
+    plan = Adaptive(SelfRefine(max_iterations(99), repairs=False), 0.0, max_attempts=20, priors=HELPS)
+    assert plan(trace([MUST, JUDGE], *attempts_at_must(*met)))[0].role == role
+
+
+@pytest.mark.parametrize(("kept", "p"), [((), 4 / 5), ((True,), 5 / 6), ((False,), 4 / 6), ((False, False, True), 5 / 8)])
+def test_probability_that_a_refinement_keeps_the_musts(kept, p):
+    """It is learned from the refinements of texts that met them; without musts it is 1."""
+    records = [draft(0), feedback(0, 1.0, "form"), feedback(0, 0.5)]
+    for i, held in enumerate(kept, 1):
+        records += [child(i, 0), feedback(i, float(held), "form"), feedback(i, 0.5)]
+    assert p_meets_musts(trace([MUST, JUDGE], *records), "refine") == pytest.approx(p)
+    assert p_meets_musts(trace([JUDGE], *records), "refine") == 1
 
 
 def test_failed_repeat_is_not_tried_again():

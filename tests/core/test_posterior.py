@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from redraft.quality.posterior import DIGITS, REPAIR_SD, Posterior, expected_improvement
+from redraft.quality.posterior import DIGITS, Posterior, expected_improvement
+from redraft.quality.tree import REPAIR_SD
 from redraft.quality.lineage import Observations, Node, TreeShape, observe
 from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Feedback

@@ -8,7 +8,10 @@ import pytest
 
 import redraft
 from redraft.quality.posterior import Posterior, expected_improvement
-from redraft.quality.lineage import Observations, Node, TreeShape
+from redraft.core.records import Candidate, Feedback
+from redraft.core.task import Task
+from redraft.core.trace import PanelGrader, Trace
+from redraft.quality.lineage import Observations, Node, TreeShape, observe
 from redraft.quality.fit import fit_priors
 from redraft.quality.priors import Priors
 
@@ -21,6 +24,13 @@ def one_draft(score, times=1):
     return Observations(TreeShape((Node("generate", None, 1 / times),), 1.0), (score,), {0: 0})
 
 
+def judged(scores, step):
+    """The posterior mean of a draft with these scores by one judge whose scale has this step."""
+    records = [Feedback(score, candidate=0, grader="judge", repeat=n) for n, score in enumerate(scores)]
+    panel = (PanelGrader("judge", score_step=step),)
+    return Posterior(observe(Trace(Task("q"), panel, (Candidate(0, "a", by="m", role="generate"), *records))), SHIPPED).means[0]
+
+
 QUANTITIES = {
     "posterior mean": lambda scores: Posterior(one_draft(*scores), SHIPPED).means[0],
     "posterior standard deviation": lambda scores: Posterior(one_draft(*scores), SHIPPED).sds[0],
@@ -28,6 +38,9 @@ QUANTITIES = {
     "value of a refinement": lambda scores: Posterior(one_draft(*scores), SHIPPED).value_of_candidate("refine", 0, 0),
     "value of a new draft": lambda scores: Posterior(one_draft(*scores), SHIPPED).value_of_candidate("generate", None, 0),
     "fitted `draft_mean`": lambda scores: fit_priors(map(one_draft, scores), SHIPPED).draft_mean,
+    "posterior mean after a yes": lambda scores: judged(scores, 1.0),
+    "posterior mean after a no": lambda scores: judged(scores, 1.0),
+    "posterior mean after a full score": lambda scores: judged(scores, None),
 }
 
 
@@ -45,7 +58,7 @@ def test_worked_numbers(quantity, scores, value):
 
 
 def test_every_quantity_is_on_the_page():
-    """The page has three examples with six numbers."""
+    """The page has four examples with nine numbers."""
     assert [quantity for quantity, _, _ in worked_numbers()] == list(QUANTITIES)
 
 

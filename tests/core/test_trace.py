@@ -70,7 +70,7 @@ def test_missing_part_makes_the_weighted_score_unknown():
     half = trace_of(panel, Candidate(0, "x"), Feedback(1.0, candidate=0, grader="a"))
     assert half.scores == {0: None}
     assert (half + Feedback(0.0, candidate=0, grader="b")).scores == {0: 0.75}
-    assert (half + Feedback(None, candidate=0, grader="b")).scores == {0: None}
+    assert (half + Feedback(None, "It cannot tell.", candidate=0, grader="b")).scores == {0: None}
 
 
 def test_repeats_are_averaged_when_complete():

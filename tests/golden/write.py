@@ -34,6 +34,7 @@ from redraft.core.task import Task
 from redraft.core.serialize import SCHEMA, record_to_json
 from redraft.core.trace import PanelGrader, Trace
 from redraft.protocols import Reply
+from redraft.quality.calibration import Calibration
 from redraft.quality.priors import Priors
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import SCHEMA as PRIORS_SCHEMA
@@ -64,7 +65,9 @@ def example_trace() -> Trace:
         tool_choice="auto",
     )
     panel = (
-        PanelGrader("judge", 2.0, repeats=2, card={"status": "trusted"}, may_call_model=True, reads_tool_calls=True),
+        PanelGrader(
+            "judge", 2.0, repeats=2, card={"status": "trusted"}, may_call_model=True, reads_tool_calls=True, score_step=0.2
+        ),
         PanelGrader("words:1-9", must=True, model_free=True, editable=True, demand="1 to 9 words"),
         PanelGrader("final", compares=True),
     )
@@ -94,7 +97,7 @@ def example_trace() -> Trace:
             (1, 0), "kinder", ("be brief",), True, "final", 1, "m", USAGE, 0.5, ((0, 1),), (0, 1), (Comparison((1, 0)), FAILURE)
         ),
         FAILURE,
-        Outcome(1, StopReason.TARGET, "so it is", 0.7, (0.5, 0.9), ((0, 0.4), (1, 0.7)), 0.12, (1, 0)),
+        Outcome(1, StopReason.TARGET, "so it is", 0.7, (0.5, 0.9), ((0, 0.4), (1, 0.7)), 0.12, (1, 0), (0.7, 0.5, 0.9), 0.25, 120),
     )
     return Trace(task, panel, records, settings={"target_score": 0.7})
 
@@ -154,6 +157,23 @@ def example_card() -> Card:
         parse_errors={"no JSON": 2},
         usage={"calls": 40},
         attacks={"rate": 0.1},
+        calibration=Calibration(
+            labels=120,
+            clusters=60,
+            knots=((0.0, 0.1), (1.0, 0.8)),
+            errors=(-0.5, 0.0, 0.5),
+            label_mean=0.6,
+            score_mean=0.7,
+            score_sd=0.2,
+            bias=0.1,
+            error_sd=0.15,
+            score_error_sd=0.25,
+            noise_sd=0.1,
+            repeats=2.0,
+            drift=0.02,
+            drift_se=0.01,
+            drift_pairs=30,
+        ),
     )
 
 

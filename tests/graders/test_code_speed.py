@@ -98,6 +98,7 @@ async def test_without_a_comparison_the_score_is_unknown(reference, tests, says)
     assert feedback.score is None and says in feedback.reason
 
 
+@pytest.mark.slow
 async def test_programs_with_standard_input():
     """Each input is a run of its own."""
     tests = [{"stdin": str(n), "stdout": str(n * (n - 1) // 2)} for n in (200_000, 400_000)]

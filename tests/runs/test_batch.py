@@ -18,7 +18,7 @@ from redraft.runs import BatchRun
 from redraft.storage.journal import Journal
 
 COLUMNS = [
-    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "judge_score"),
+    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "score_basis", "judge_score"),
     *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken"),
 ]
 

@@ -15,7 +15,7 @@ from redraft.storage.journal import Journal
 from .killing import batch, commit_delay, ending, killed_run, needless, run, run_here, start, output_of, until, write_rows
 
 RESULTS = (
-    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "judge_score"),
+    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "score_basis", "judge_score"),
     *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken"),
 )
 
@@ -151,6 +151,7 @@ print(json.dumps({"raised": raised, "journalled": kept, **report.as_data()}))
 """
 
 
+@pytest.mark.slow
 def test_with_few_descriptors_only_what_was_sent_is_counted(tmp_path, serve):
     """A connection that cannot be opened is no call: the report counts as many as the server."""
     source, server = write_rows(tmp_path / "rows.jsonl", 120), serve("--latency", 0.05)
@@ -161,6 +162,7 @@ def test_with_few_descriptors_only_what_was_sent_is_counted(tmp_path, serve):
     assert report["calls"] == server.counts()["B"] > 0
 
 
+@pytest.mark.slow
 def test_a_wrong_key_stops_the_run_at_once(tmp_path, serve):
     """There is one error for the run, which says what to do, not one for each row; with the right key the run resumes."""
     source, refusing = write_rows(tmp_path / "rows.jsonl", 60), serve("--refuse", 401)

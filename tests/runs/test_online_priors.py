@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft import Result
+from redraft import Feedback, Result
 from redraft.session import Session
 from redraft.protocols import Reply
 from redraft.quality.priors import Priors
@@ -55,6 +55,7 @@ async def digit_judge(text, model):
 def early(monkeypatch):
     """Refit the priors before rows 4 and 16, and save them after fewer rows, so that a small run does all of it."""
     monkeypatch.setattr(online_priors, "MIN_ROWS_TO_SAVE", 16)
+    monkeypatch.setattr(online_priors, "LAST_DOUBLING", 4)
     monkeypatch.setattr(OnlinePriors, "first_refit", 4)
     monkeypatch.setattr(OnlinePriors, "max_wait", 30.0)
 
@@ -168,15 +169,24 @@ async def test_a_run_without_learning_waits_for_no_row(tmp_path, rows, given):
     assert list(PriorsStore.in_folder().entries()) == []
 
 
+@pytest.mark.parametrize("priors", [None, "shipped"])
+async def test_a_run_that_was_not_asked_writes_nothing_to_the_folder_of_the_user(tmp_path, rows, priors):
+    """Its own rows learn all the same, and its journal can be learned from."""
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=priors).go()
+    assert [refit["from"] for refit in report.prior_refits] == [4, 16]
+    assert (report.prior_rows, report.saved_prior_tasks) == (0, 0)
+    assert list(PriorsStore.in_folder().entries()) == []
+
+
 async def test_a_complete_run_saves_priors_for_later_runs(tmp_path, rows):
     """A run with priors="learned" begins with them; this run, resumed, keeps the priors it began with."""
-    await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
+    await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()
     ((_, kept),) = PriorsStore.in_folder().entries()
     assert kept.priors.tasks == N
     assert "out-jsonl" in kept.source
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
         assert opened.run("out-jsonl").metadata["priors_key"]["key"] == kept.priors_key.key
-    again = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
+    again = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()
     assert again.usage.calls == 0
     assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == Priors()
     (tmp_path / "b").mkdir()
@@ -189,6 +199,7 @@ async def test_a_complete_run_saves_priors_for_later_runs(tmp_path, rows):
     assert (first, last) == (kept.priors.to_dict(), refits["16"])
 
 
+@pytest.mark.slow
 async def test_a_repeated_run_ignores_priors_learned_since(tmp_path, rows):
     """Later batches change no byte of its output and cause no call."""
     outputs, asked = [], []
@@ -199,8 +210,8 @@ async def test_a_repeated_run_ignores_priors_learned_since(tmp_path, rows):
         outputs.append((tmp_path / name / "out.jsonl").read_bytes())
         asked.append(sorted(model.asked))
         assert (report.priors, report.initial_prior_tasks) == (None, 0)
-        ((_, kept),) = PriorsStore.in_folder().entries()
-        PriorsStore.in_folder().save(replace(kept, priors=Priors(draft_mean=0.2, gain=0.4, noise_sd=0.3, tasks=10**6)))
+        since = Priors(draft_mean=0.2, gain=0.4, noise_sd=0.3, tasks=10**6)
+        PriorsStore.in_folder().save(StoredPriors.create(pair_of_all(), since, "since"))
     assert outputs[0] == outputs[1]
     assert asked[0] == asked[1]
 
@@ -229,6 +240,7 @@ async def test_a_resumed_run_keeps_the_priors_it_began_with(tmp_path, rows, begu
         assert saved_refits(folder / "out.jsonl.journal")["start"] == start
 
 
+@pytest.mark.slow
 async def test_learned_priors_may_be_requested_when_resuming(tmp_path, rows):
     """Unfinished rows use them; a message says where there are none."""
     said = []
@@ -257,22 +269,23 @@ def pair_of_all():
 @pytest.mark.slow
 async def test_priors_of_fewer_rows_do_not_replace_those_of_more(tmp_path, rows):
     """Priors of more tasks are kept with a message; as many or more replace them."""
-    more = await run_of(table(tmp_path / "more.jsonl", 32), tmp_path / "more-out.jsonl", Writer(), priors=None).go()
+    more = await run_of(table(tmp_path / "more.jsonl", 32), tmp_path / "more-out.jsonl", Writer(), priors="learned").go()
     assert "priors fitted to 32 rows are saved for --priors learned: redraft priors" in more.summary()
     ((_, before),) = PriorsStore.in_folder().entries()
-    less = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None).go()
+    less = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()
     told = "priors fitted to 32 tasks stay saved for --priors learned, not those of 24 rows now: redraft priors"
     assert told in less.summary()
     assert [kept for _, kept in PriorsStore.in_folder().entries()] == [before]
     (tmp_path / "b").mkdir()
-    await run_of(table(tmp_path / "as-many.jsonl", 32), tmp_path / "b" / "out.jsonl", Writer(), priors=None).go()
+    await run_of(table(tmp_path / "as-many.jsonl", 32), tmp_path / "b" / "out.jsonl", Writer(), priors="learned").go()
     ((_, after),) = PriorsStore.in_folder().entries()
     assert (after.priors.tasks, "b/out" in after.source) == (32, True)
 
 
+@pytest.mark.slow
 async def test_a_run_without_learning_may_begin_with_learned_priors(tmp_path, rows):
     """A message names the priors it began with, and the saved ones stay."""
-    await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
+    await run_of(rows, tmp_path / "first.jsonl", Writer(), priors="learned").go()
     ((_, kept),) = PriorsStore.in_folder().entries()
     taught = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", learn=False).go()
     assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
@@ -286,7 +299,7 @@ async def test_a_run_without_learning_may_begin_with_learned_priors(tmp_path, ro
 
 async def test_the_report_says_from_which_row_each_priors_apply(tmp_path, rows):
     """The report says so in words and as data, and so do the saved data of the run."""
-    report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()
     assert (
         "rows from 4 on use priors fitted to 2 earlier rows; rows from 16 on use priors fitted to 8 earlier rows"
         in report.summary()
@@ -298,9 +311,10 @@ async def test_the_report_says_from_which_row_each_priors_apply(tmp_path, rows):
 
 
 @pytest.mark.parametrize("some", [30, 10**6], ids=["cut short", "whole"])
+@pytest.mark.slow
 async def test_a_resumed_run_may_change_to_shipped_priors(tmp_path, rows, some):
     """A run that began with learned priors uses shipped ones for the remaining rows; finished rows stay."""
-    await run_of(rows, tmp_path / "first.jsonl", Writer(), priors=None).go()
+    await run_of(rows, tmp_path / "first.jsonl", Writer(), priors="learned").go()
     ((_, kept),) = PriorsStore.in_folder().entries()
     model = Writer()
     going = run_of(rows, tmp_path / "out.jsonl", model, priors="learned")
@@ -318,12 +332,13 @@ async def test_a_resumed_run_may_change_to_shipped_priors(tmp_path, rows, some):
     assert learned == ([] if done == N else ["4", "16"])
 
 
+@pytest.mark.slow
 async def test_an_interrupted_or_small_run_saves_no_priors(tmp_path, rows):
     """Finished rows of an interrupted run may be the easy ones, and few rows say little."""
     await run_of(
-        table(tmp_path / "few.jsonl", online_priors.MIN_ROWS_TO_SAVE - 1), tmp_path / "few-out.jsonl", Writer(), priors=None
+        table(tmp_path / "few.jsonl", online_priors.MIN_ROWS_TO_SAVE - 1), tmp_path / "few-out.jsonl", Writer(), priors="learned"
     ).go()
-    going = run_of(rows, tmp_path / "out.jsonl", Writer(), priors=None)
+    going = run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned")
     work = asyncio.ensure_future(going.go())
     while going.progress.done < online_priors.MIN_ROWS_TO_SAVE + 2:
         await asyncio.sleep(0)
@@ -335,7 +350,9 @@ async def test_an_interrupted_or_small_run_saves_no_priors(tmp_path, rows):
 @given(st.integers(0, 4), st.integers(1, 20))
 def test_rows_to_learn_from_are_evenly_chosen(nth, first):
     """There are as many as allowed, all from the first half before the refit, in order; each is known as finished or not."""
-    schedule, n = RefitSchedule(Priors(), first=first), first * 4**nth
+    schedule, n = RefitSchedule(Priors(), first=first), first
+    for _ in range(nth):
+        n *= 2 if n < online_priors.LAST_DOUBLING else 4
     for i in range(n):
         schedule.row_seen(i, f"r{i}", finished=False)
     refit = schedule.due_refit(n)
@@ -357,22 +374,127 @@ def test_rows_to_learn_from_are_evenly_chosen(nth, first):
     assert again.priors(n) == schedule.priors(n) and again.due_refit(n) is None
 
 
-def test_no_learn_saves_no_priors(tmp_path, rows, serve):
-    """With --no-learn nothing is saved for other runs; without it priors are."""
+@pytest.mark.slow
+def test_only_learned_priors_are_saved_by_a_command(tmp_path, rows, serve):
+    """With --priors learned a batch saves what it learned, unless --no-learn says otherwise; without it, it saves nothing."""
     server = serve("--latency", 0.001)
-    command = [part for part in killing.batch(rows, tmp_path / "out.jsonl", server.model) if part not in {"--priors", "shipped"}]
-    assert killing.run_here([*command, "--no-learn"]).code == 0
-    assert list(PriorsStore.in_folder().entries()) == []
-    command = [part for part in killing.batch(rows, tmp_path / "b.jsonl", server.model) if part not in {"--priors", "shipped"}]
-    assert killing.run_here(command).code == 0
-    assert len(list(PriorsStore.in_folder().entries())) == 1
+
+    def run(name, *more):
+        command = killing.batch(rows, tmp_path / name, server.model)
+        command = [part for part in command if part not in {"--priors", "shipped"}]
+        assert killing.run_here([*command, *more]).code == 0
+        return len(list(PriorsStore.in_folder().entries()))
+
+    assert run("a.jsonl") == 0
+    assert run("b.jsonl", "--priors", "learned", "--no-learn") == 0
+    assert run("c.jsonl", "--priors", "learned") == 1
 
 
+@pytest.mark.slow
 async def test_an_unwritable_priors_folder_fails_no_run(tmp_path, rows, monkeypatch):
     """A message says so, and the run ends as finished."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "file"))
     said = []
-    report = await run_of(rows, tmp_path / "out.jsonl", Writer(), say=said.append).go()
+    report = await run_of(rows, tmp_path / "out.jsonl", Writer(), say=said.append, priors="learned").go()
     assert (report.end_reason, report.done) == ("", N)
     assert any("could not be saved" in line for line in said)
+
+
+# ---- second looks
+
+
+class Reader:
+    """Counts how often each text was graded, and grades by a hash that differs from grade to grade."""
+
+    name = identity = "reader"
+
+    def __init__(self):
+        self.asked = []
+
+    async def complete(self, request):
+        text = json.dumps([dict(m) for m in request.messages])
+        self.asked.append(text)
+        return Reply(sha256(f"{text}{request.sample_index}".encode()).hexdigest(), Usage(1, 10, 5, cost=0.001))
+
+
+def looked_at(journal):
+    """Return the numbers of the rows whose first answer was graded twice before any other."""
+    with closing(Journal(journal, read_only=True)) as opened:
+        traces = {row.position: trace for row, trace in opened.traces("out-jsonl")}
+    grades = {n: [r.candidate for r in trace.records if isinstance(r, Feedback)] for n, trace in traces.items()}
+    return sorted(n for n, graded in grades.items() if graded[:2] == [0, 0])
+
+
+@pytest.fixture
+def calibrated(monkeypatch):
+    """Second looks at every fourth of the first 16 rows, and refits from row 8 on."""
+    monkeypatch.setattr(online_priors, "CALIBRATION_ROWS", 16)
+    monkeypatch.setattr(OnlinePriors, "first_calibrated_refit", 8)
+
+
+async def test_every_fourth_of_the_first_rows_gets_a_second_look(tmp_path, rows, calibrated):
+    """They are announced, counted and paid for, and the noise is learned from them."""
+    said = []
+    run = run_of(rows, tmp_path / "out.jsonl", Writer(), judge=Reader(), say=said.append, max_iterations=0)
+    expected = (await run.prepare()).calls
+    report = await run.go()
+    assert looked_at(tmp_path / "out.jsonl.journal") == [0, 4, 8, 12]
+    assert any("calibrating: 4 second looks among the first 16 rows" in line for line in said)
+    assert report.second_looks == 4
+    assert report.usage.calls == 2 * N + 4
+    assert expected == (2 * N + 4, 2 * N + 4)
+    assert (
+        f"4 first answers were graded twice, to learn how noisy the judge is ({4 / (2 * N + 4):.1%} of the calls)"
+        in report.summary()
+    )
+    told = saved_refits(tmp_path / "out.jsonl.journal")["refits"]
+    assert [*told] == ["8", "32"][:1] and told["8"]["noise_sd"] != Priors().noise_sd
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"calibrate": False}, {"learn": False}, {"priors": Priors(noise_sd=0.2)}, {"noise_aware": False}, {"limit": 15}],
+    ids=["not wanted", "no learning", "given priors", "plain plan", "too few rows"],
+)
+async def test_no_second_look_where_nothing_would_be_learned(tmp_path, rows, calibrated, given):
+    """Nothing is announced, and no call is made for it."""
+    said = []
+    run = run_of(rows, tmp_path / "out.jsonl", Writer(), judge=Reader(), say=said.append, **{"max_iterations": 0, **given})
+    report = await run.go()
+    assert not any("calibrating" in line for line in said)
+    assert (report.second_looks, report.usage.calls) == (0, 2 * report.rows)
+
+
+@pytest.mark.parametrize("some", [6, 14, 40])
+@pytest.mark.slow(but_each=3)
+async def test_an_interrupted_run_resumes_its_second_looks(tmp_path, rows, calibrated, some):
+    """The same rows get one each, the output is that of an undisturbed run, and a finished run makes no call."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+    await run_of(rows, whole / "out.jsonl", Writer()).go()
+    model = Writer(some)
+    going = run_of(rows, cut / "out.jsonl", model)
+    work = asyncio.ensure_future(going.go())
+    while len(model.asked) < some and not work.done():
+        await asyncio.sleep(0)
+    going.stop(now=True)
+    await work
+    await run_of(rows, cut / "out.jsonl", Writer(5)).go()
+    assert (cut / "out.jsonl").read_bytes() == (whole / "out.jsonl").read_bytes()
+    assert looked_at(cut / "out.jsonl.journal") == [0, 4, 8, 12]
+    assert saved_refits(cut / "out.jsonl.journal") == saved_refits(whole / "out.jsonl.journal")
+    again = await run_of(rows, cut / "out.jsonl", Writer()).go()
+    assert (again.usage.calls, again.second_looks) == (0, 0)
+
+
+@pytest.mark.parametrize("rows", [64, 5000, 70_000])
+def test_rows_with_second_looks_are_always_learned_from(rows):
+    """However many rows there are, they teach the noise."""
+    looks = range(0, 64, 4)
+    schedule = RefitSchedule(Priors(), first=32, second_looks=looks)
+    for n in range(rows):
+        schedule.row_seen(n, f"r{n}", finished=True)
+    assert {f"r{n}" for n in looks} <= set(schedule.training_rows())
+    assert len(schedule.training_rows()) <= online_priors.MAX_TRAINING_ROWS + len(looks)

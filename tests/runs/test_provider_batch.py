@@ -97,6 +97,7 @@ async def test_the_output_equals_that_of_a_local_run(tmp_path_factory, tmp_path,
     assert any(re.fullmatch(r"batch 1: 24 requests, batch_1 in progress \(0 done\)", state) for state in states), states
 
 
+@pytest.mark.slow
 async def test_the_code_of_answers_is_run_as_in_a_local_run(tmp_path_factory, tmp_path, provider, run_by_provider_batch, sandbox):
     """Tests run on this machine between the batches, and their verdicts ask for the next drafts."""
     rows = [{"prompt": f"Write f(n), which adds 1. [code] {n}", "tests": [{"input": [n], "output": n + 1}]} for n in range(6)]

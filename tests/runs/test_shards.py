@@ -507,6 +507,7 @@ actions = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([*ACTIONS, *ACTI
 
 @settings(max_examples=100)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=3), st.integers(0, 20), actions)
+@pytest.mark.slow
 def test_no_shard_spends_what_rows_of_another_need(rows, more, steps):
     """In any order of messages, calls and deaths, all shards keep within the budget, and every row gets the call that it needs.
 

@@ -95,6 +95,7 @@ def test_duplicate_or_missing_row_is_an_error(tmp_path):
     output.close(complete=False)
 
 
+@pytest.mark.slow
 def test_waiting_rows_use_little_memory(tmp_path):
     """Forty thousand rows wait for the first one."""
     output = open_output(tmp_path / "t.jsonl", spool=tmp_path)

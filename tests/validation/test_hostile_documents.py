@@ -13,6 +13,7 @@ from redraft.graders import Judge, Rubric
 from redraft.graders.judging.checklist import Checklist
 from redraft.validation.recorded_formats import parse_output
 from redraft.requirements import parse
+from redraft.quality.calibration import Calibration
 from redraft.validation.attacks import read_attacks
 from redraft.cards import Card, CardStore
 from redraft.cards import Measure
@@ -106,21 +107,22 @@ GOOD = Card(
     0,
     Measure("preference", 0.5, 0.4, 0.6, 300, 0.5),
     measures=(Measure("a", 1),),
+    calibration=Calibration(100, 50, ((0.0, 0.1), (1.0, 0.9)), (-0.1, 0.1), 0.5, 0.5, 0.2, 0.0, 0.1, 0.1),
 )
 
 
-@pytest.mark.parametrize("part", ["card", "headline", "measures"])
+@pytest.mark.parametrize("part", ["card", "headline", "measures", "calibration"])
 def test_hostile_card_is_ignored(tmp_path, part):
     """It makes no grader trusted and stops no run."""
     written = json.loads(GOOD.to_json())
-    target = {"card": written, "headline": written["headline"], "measures": written["measures"][0]}[part]
+    target = written if part == "card" else written["measures"][0] if part == "measures" else written[part]
     files = [json.dumps({**target, name: value}) for name in target for value in VALUES]
     place = tmp_path / "one"
     place.mkdir()
     for text in [*files, DEEP, f"[{DIGITS}]", "null", ""]:
         whole = json.loads(text) if text in files else None
         if whole is not None and part != "card":
-            whole = {**written, part: whole if part == "headline" else [whole]}
+            whole = {**written, part: [whole] if part == "measures" else whole}
         (place / "card.json").write_text(text if whole is None else json.dumps(whole))
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
@@ -128,6 +130,7 @@ def test_hostile_card_is_ignored(tmp_path, part):
             standing = store.trust_status("g", "f")
         assert standing.explanation
         assert json.dumps(standing.to_data())
+        assert standing.calibration is None or 0 <= standing.calibration.predict(0.5, 0.1).mean <= 1
 
 
 LABELLED = {

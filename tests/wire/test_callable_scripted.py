@@ -8,6 +8,7 @@ from itertools import cycle
 
 import pytest
 
+import redraft
 from redraft.protocols import Model, Reply
 from redraft.errors import BadResponseError, ModelError, RateLimitError
 from redraft.usage import Usage
@@ -117,3 +118,37 @@ async def test_script_may_be_endless(ask):
     """Any iterable of answers works."""
     model = ScriptedModel(cycle("ab"))
     assert [(await model.complete(ask())).text for _ in range(3)] == ["a", "b", "a"]
+
+
+class Named:
+    """A callable object with a name and an identity of its own."""
+
+    name, identity = "mine", "mine-1"
+
+    async def __call__(self, messages):
+        return "text"
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "identity"),
+    [
+        (CallableModel(Named()), "mine", "callable:mine-1"),
+        (CallableModel(Named(), "other"), "other", "callable:other"),
+        (CallableModel(len, "length"), "length", "callable:length"),
+    ],
+)
+def test_identity_of_a_callable(model, name, identity):
+    """It is the given name or the object's own `identity`: later runs find its answers."""
+    assert (model.name, model.identity) == (name, identity)
+
+
+def test_a_function_without_identity_is_another_model_each_time():
+    """Nobody knows whether it still does the same."""
+    assert CallableModel(len).identity != CallableModel(len).identity
+
+
+async def test_a_batch_again_with_an_object_that_has_an_identity_makes_no_calls(tmp_path):
+    """Equal settings reuse the rows of the journal."""
+    for reused in (0, 1):
+        report = await redraft.batch([{"prompt": "q"}], tmp_path / "out.jsonl", Named(), "contains:text")
+        assert report.reused == reused

@@ -263,6 +263,7 @@ def test_client_can_be_pickled():
     assert pickle.loads(pickle.dumps(Chat("m", "http://box/v1", key="a"))).identity == "http://box/v1#m"
 
 
+@pytest.mark.slow
 def test_vendors_are_known_to_pydantic_ai():
     """pydantic-ai knows every vendor's prefix, possibly under an earlier name."""
     from pydantic_ai.providers import infer_provider_class

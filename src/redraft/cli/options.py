@@ -239,14 +239,17 @@ PLAN_SETTINGS = (
     "min_delta",
     "drafts",
     "min_expected_gain",
+    "confidence",
     "cost_unit",
     "priors",
     "noise_aware",
     "tie_break",
+    "width",
+    "unseen_last",
     "draft_prompt",
     "refine_prompt",
 )
-NOISE_AWARE_ONLY = ("min_expected_gain", "cost_unit", "priors", "tie_break")
+NOISE_AWARE_ONLY = ("min_expected_gain", "confidence", "cost_unit", "priors", "tie_break", "width", "unseen_last")
 plan = setting_options(OptionFields, *PLAN_SETTINGS)
 draft_prompt = setting_options(OptionFields, "draft_prompt")
 editor = setting_options(OptionFields, "editor")

@@ -110,8 +110,9 @@ def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
 
 def tried_lines(trace: Trace, parent: Candidate) -> list[str]:
     """Return what the latest refinements of `parent` tried in vain, a line each; the counts make the next prompt differ."""
-    problems = list(open_actions(trace, parent))
-    failed = [list(new_problems(trace, c, problems)) for c in failed_attempts(trace, parent)]
+    attempts = failed_attempts(trace, parent)
+    problems = list(open_actions(trace, parent)) if attempts else []
+    failed = [list(new_problems(trace, c, problems)) for c in attempts]
     times = Counter(line for lines in failed for line in lines)
     latest = dict.fromkeys(line for lines in failed[-MAX_FAILED_ATTEMPTS:] for line in lines)
     return [f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest]
@@ -134,7 +135,10 @@ def delimiter_for(text: str) -> str:
 
 
 def open_actions(trace: Trace, candidate: Candidate) -> Iterator[str]:
-    """Yield the changes that the feedback asks for, by criterion; criteria that are met are left out."""
+    """Yield the changes that the feedback asks for, by criterion; criteria that are met are left out.
+
+    A score of 1 with changes of its own is a judge's rounding, unless it says that the answer is done.
+    """
     for feedback in trace.feedback[candidate.id]:
         yield from _feedback_lines(feedback)
     for comparison in trace.comparisons[-1:]:
@@ -144,14 +148,14 @@ def open_actions(trace: Trace, candidate: Candidate) -> Iterator[str]:
 
 def _feedback_lines(feedback: Feedback) -> Iterator[str]:
     is_met = feedback.done or not feedback.is_critique if feedback.score is None else feedback.score >= 1
-    if is_met:
+    if is_met and (feedback.score is None or feedback.done or not any(feedback.actions)):
         return
     unmet = [c for c in feedback.criteria if c.score < 1]
     for c in unmet:
         about = f' (about: "{c.evidence}")' if c.evidence else ""
         yield f"- {c.name}: {c.action or 'not fully met yet'}{about}"
     general = [a for a in feedback.actions if a not in {c.action for c in feedback.criteria}]
-    if not unmet or general:
+    if general or not (unmet or is_met):
         yield from _action_lines(feedback.grader, general or [feedback.reason])
 
 

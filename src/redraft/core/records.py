@@ -201,6 +201,8 @@ class Candidate:
 
         Two candidates with equal keys are the same response.
         """
+        if not self.tool_calls and self.artifact is None:
+            return (self.text,)
         calls = ((call.name, call.arguments) for call in self.tool_calls)
         artifact = [("artifact", self.artifact.kind, self.artifact.digest)] if self.artifact else []
         return (self.text, *calls, *artifact)
@@ -294,6 +296,11 @@ class Feedback:
         return self.score is None and (bool(self.actions) or self.done is not None)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing: neither a score nor a critique, and no reason why."""
+        return self.score is None and not (self.is_critique or self.reason or self.criteria or self.votes)
+
+    @property
     def vote_sd(self) -> float | None:
         """The standard deviation (n - 1) of the scores of its votes; None with fewer than two."""
         scores = [v.score for v in self.votes if isinstance(v, Feedback) and v.score is not None]
@@ -323,6 +330,18 @@ def _check_interval(interval: Any) -> None:
         _check_score(end, "an end of an interval")
     if low > high:
         raise ValueError(f"the lower end of an interval must not exceed the upper one, got {(low, high)!r}")
+
+
+def _checked_forecast(forecast: Any) -> tuple[float, float, float]:
+    """Return a forecast as a tuple. Raises ValueError unless it is a mean between the ends of its interval."""
+    if not isinstance(forecast, tuple | list) or len(forecast) != 3:
+        raise ValueError(f"a forecast must be three numbers (mean, low, high), got {forecast!r:.200}")
+    mean, low, high = forecast
+    _check_interval((low, high))
+    _check_score(mean, "the mean of a forecast")
+    if not low <= mean <= high:
+        raise ValueError(f"the mean of a forecast must be in its interval, got {(mean, low, high)!r}")
+    return mean, low, high
 
 
 def _check_id(id: Any) -> None:
@@ -448,6 +467,10 @@ class Outcome:
         estimates: Estimated quality of each candidate, as pairs of ID and score.
         noise_sd: Standard deviation of the noise of one score, as assumed by the plan's priors, or None.
         kept: IDs of the candidates that the plan keeps, best first; empty if it keeps only the best.
+        forecast: Expected quality of the best candidate and the ends of its 95 % interval, if no judge has graded it, or None.
+        p_target: Probability that the quality of the best candidate reaches the target, or None.
+        labels: How many labels of people stand behind the score, the interval, the estimates, the forecast and the probability,
+            which are then in people's points; None if they are in those of the graders.
 
     Raises:
         ValueError: A score or an interval is out of range.
@@ -461,14 +484,19 @@ class Outcome:
     estimates: tuple[tuple[int, float], ...] = ()
     noise_sd: float | None = None
     kept: tuple[int, ...] = ()
+    forecast: tuple[float, float, float] | None = None
+    p_target: float | None = None
+    labels: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", StopReason(self.reason))
-        for score in (self.score, self.noise_sd):
+        for score in (self.score, self.noise_sd, self.p_target):
             if score is not None:
                 _check_score(score, "an estimated score")
         if self.interval is not None:
             _check_interval(self.interval)
+        if self.forecast is not None:
+            object.__setattr__(self, "forecast", _checked_forecast(self.forecast))
         for pair in _as_tuple("estimates", self.estimates):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise ValueError(f"estimates must hold pairs (id, score), got {pair!r:.200}")

@@ -33,13 +33,17 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Refine:
-    """Ask a model for a better version of `parent`; `make_messages` as in `Generate`."""
+    """Ask a model for a better version of `parent`; `make_messages` as in `Generate`.
+
+    `unseen`: the last text that is paid for; no judge grades it, so nothing is reserved for its grades.
+    """
 
     role: ClassVar[str] = "refine"
     id: int
     messages: tuple[Message, ...]
     parent: int
     make_messages: Callable[[], tuple[Message, ...]] | None = field(default=None, compare=False, repr=False)
+    unseen: bool = False
 
     @property
     def slot(self) -> Slot:
@@ -103,6 +107,9 @@ class Stop:
     estimates: tuple[tuple[int, float], ...] = ()
     noise_sd: float | None = None
     kept: tuple[int, ...] = ()
+    forecast: tuple[float, float, float] | None = None
+    p_target: float | None = None
+    labels: int | None = None
 
     @property
     def slot(self) -> Slot:
@@ -111,7 +118,8 @@ class Stop:
     @property
     def outcome(self) -> Outcome:
         """The record of this step."""
-        return Outcome(self.best, self.reason, self.note, self.score, self.interval, self.estimates, self.noise_sd, self.kept)
+        values = self.score, self.interval, self.estimates, self.noise_sd, self.kept, self.forecast, self.p_target
+        return Outcome(self.best, self.reason, self.note, *values, self.labels)
 
 
 Step: TypeAlias = Generate | Refine | Repair | Grade | Compare | Stop

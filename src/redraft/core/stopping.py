@@ -45,6 +45,12 @@ class StopRule:
         return hash(self._key)
 
     @property
+    def target_score(self) -> float | None:
+        """The lowest score at which a target of the rule is reached; None if it has none."""
+        targets = [c.args[0] for c in self.conditions if isinstance(c, partial) and c.func is _target]
+        return min(targets, default=None)
+
+    @property
     def _key(self) -> tuple[object, ...]:
         """The conditions in a form that is compared by value: two partials of one function and equal arguments differ."""
         return tuple((c.func, c.args, tuple(sorted(c.keywords.items()))) if isinstance(c, partial) else c for c in self.conditions)
@@ -104,9 +110,9 @@ def count_stale_refinements(trace: Trace, min_delta: float) -> int:
     if not trace.scorers and not trace.only_critics:
         best = trace.best.id if trace.best else 0
         return sum(c.role == "refine" and c.id > best for c in trace.candidates)
-    count, best_pass_rate, best_level = 0, -1.0, -1.0
+    count, best_pass_rate, best_level, scores = 0, -1.0, -1.0, trace.scores
     for c in trace.candidates:
-        pass_rate, level, delta = trace.must_pass_rate(c.id), trace.scores[c.id], min_delta
+        pass_rate, level, delta = trace.must_pass_rate(c.id), scores[c.id], min_delta
         count += c.role == "refine"
         if pass_rate < best_pass_rate:
             continue

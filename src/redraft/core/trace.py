@@ -58,6 +58,7 @@ class PanelGrader:
     - `demand`: what a must demands, in words for the writer; "" if it has none.
     - `card`: what its validation card says, if the setting `require_validated` is on.
     - `reads_tool_calls`: it also grades candidates that call tools.
+    - `score_step`: the distance between neighbouring scores that it can give, 1 for 0 or 1; None if that is unknown.
     """
 
     name: str
@@ -71,6 +72,7 @@ class PanelGrader:
     card: Mapping[str, Any] | None = field(default=None, compare=False)
     may_call_model: bool = False
     reads_tool_calls: bool = False
+    score_step: float | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Trace:
         views.update({name: cached[name] for name in UNAFFECTED_VIEWS[type(record)] if name in cached})
         if "records_by_slot" in cached and not isinstance(record, Failure):
             views["records_by_slot"] = {**self.records_by_slot, record.slot: record}
+            if not cached.get("failures", True):
+                views["failures"] = {}
         if isinstance(record, Feedback) and any(grader.may_call_model for grader in self.panel):
             views.pop("pointwise_graders", None)  # its usage shows whether it calls a model
         elif "_aggregates" in cached and isinstance(record, Candidate | Feedback):
@@ -123,12 +127,12 @@ class Trace:
         """Copy the views on critics if a feedback changes none of them; return whether it does not."""
         before = self._critic_status.get(record.grader)
         status = _critic_status_after(record, before=before)
-        if (status is True) is not (before is True):
+        changed = self._critic_status if status is before is not None else {**self._critic_status, record.grader: status}
+        if (status is True) is not (before is True) or None in (*self._critic_status.values(), *changed.values()):
             return False
         cached = vars(self)
         vars(updated).update({name: cached[name] for name in _CRITIC_VIEWS if name in cached})
-        if status is not before:
-            vars(updated)["_critic_status"] = {**self._critic_status, record.grader: status}
+        vars(updated)["_critic_status"] = changed
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -143,13 +147,14 @@ class Trace:
 
         Candidates without a score keep none. Rankings are ignored.
         """
-        rescored, cached = replace(self), vars(self)
+        rescored, cached = Trace(self.task, self.panel, self.records, self.resumed_at, self.settings), vars(self)
         aggregates = {
             id: (passed, score if score is None else scores.get(id, score)) for id, (passed, score) in self._aggregates.items()
         }
-        unaffected = (*_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
-        vars(rescored).update({name: cached[name] for name in unaffected if name in cached})
-        vars(rescored).update(_aggregates=aggregates, comparisons=[])
+        vars(rescored).update({name: cached[name] for name in _SCORE_FREE_VIEWS if name in cached})
+        vars(rescored).update(_aggregates=aggregates, comparisons=[], failures=self.failures)
+        if (self.scorers or self.only_critics) and "graded_candidates" in cached:
+            vars(rescored)["graded_candidates"] = cached["graded_candidates"]
         return rescored
 
     @cached_view
@@ -271,8 +276,26 @@ class Trace:
 
     @cached_view
     def critics(self) -> frozenset[str]:
-        """The graders that give no scores: so far they only said what to change or whether to stop. A must is never a critic."""
-        return frozenset(s.name for s in self.pointwise_graders if not s.must and self._critic_status.get(s.name))
+        """The graders that give no scores: so far they only said what to change or whether to stop. A must is never a critic.
+
+        A grader that has said nothing at all (see `silent_graders`) is one, too, once another grader that is no must has.
+        """
+        return (
+            frozenset(s.name for s in self.pointwise_graders if not s.must and self._critic_status.get(s.name))
+            | self.silent_graders
+        )
+
+    @cached_view
+    def silent_graders(self) -> frozenset[str]:
+        """The graders whose feedback is all empty, while another one that is no must gave a score, an action or `done`.
+
+        They do not count: what the others say stands. Feedback with a reason, and no score, is not empty: a score is missing.
+        """
+        names = [s.name for s in self.pointwise_graders if not s.must]
+        unheard = {name for name in names if self._critic_status.get(name, False) is None}
+        if not unheard or not any(name in self._critic_status and name not in unheard for name in names):
+            return frozenset()
+        return frozenset(unheard - {r.grader for r in self.records if isinstance(r, Feedback) and not r.is_empty})
 
     @cached_view
     def scorers(self) -> tuple[PanelGrader, ...]:
@@ -354,7 +377,8 @@ class Trace:
 
     def top_candidates(self, ids: Sequence[int]) -> list[int]:
         """Return those of these graded candidates that tie for best: only their age distinguishes them (see `best`)."""
-        merits: list[Callable[[int], float | None]] = [self.must_pass_rate, self.scores.__getitem__]
+        merits: list[Callable[[int], float | None]] = [self.must_pass_rate] if any(g.must for g in self.scorers) else []
+        merits.append(self.scores.__getitem__)
         if self.comparisons:
             ranks = self.comparisons[-1].ranks
             merits.append(lambda candidate: -ranks.get(candidate, len(ranks)))
@@ -499,8 +523,9 @@ def _feedback_order(feedback: Feedback) -> tuple[str, int]:
 
 # The views that a record of each kind leaves unchanged. `+` copies them to the new trace, so that planning stays fast.
 _CANDIDATE_VIEWS = ("candidates", "by_id", "unchanged_ids", "replaced_ids", "tool_calling_candidate")
-_CRITIC_VIEWS = ("_critic_status", "critics", "scorers", "only_critics")
+_CRITIC_VIEWS = ("_critic_status", "silent_graders", "critics", "scorers", "only_critics")
 _FEEDBACK_VIEWS = ("records_by_slot", "pointwise_graders", "outcome", "comparisons", "feedback")
+_SCORE_FREE_VIEWS = (*_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
 _GRADE_VIEWS = ("feedback", "_aggregates", "scores")
 UNAFFECTED_VIEWS: dict[type, tuple[str, ...]] = {
     Candidate: ("pointwise_graders", "outcome", "comparisons", *_CRITIC_VIEWS),

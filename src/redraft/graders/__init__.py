@@ -66,3 +66,7 @@ __all__ = [
     "router",
     "with_weight",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -34,6 +34,7 @@ MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
 RESULT_FIELDS = ("score", "reason", "actions", "done", "criteria", "nearness", "metadata")  # of a mapping that a function returns
 MAX_REPEATS = 1000
+RETURNED_NONE = "it returned None"  # reason of a score that a function does not know; a critic returns Feedback
 CLI_OPTIONS = {"context": ", --context FILE", "reference": ", --reference FILE"}  # options that set a field
 MESSAGE_NEEDS = {  # what graders need of the messages of a task
     "history": "earlier turns of the conversation: give Task([...]) or a column 'messages' with messages before the last question",
@@ -128,6 +129,12 @@ class FunctionGrader:
     def model_free(self) -> bool:
         return self.extra_argument != WITH_MODEL
 
+    @cached_property
+    def score_step(self) -> float | None:
+        """1 if the function is annotated to return a bool, else None: unknown."""
+        annotation = getattr(self.function, "__annotations__", {}).get("return")
+        return 1.0 if annotation is bool or annotation == "bool" else None
+
     @property
     def may_call_model(self) -> bool:
         return self.extra_argument == WITH_MODEL
@@ -188,7 +195,7 @@ def as_feedback(result: Any, name: str) -> Feedback:
         case Feedback():
             return result
         case bool() | None:
-            return Feedback(None if result is None else float(result))
+            return Feedback(None, RETURNED_NONE) if result is None else Feedback(float(result))
         case int() | float():
             return Feedback(result)
         case (bool() | int() | float() as score, str() as reason):

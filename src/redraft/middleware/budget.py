@@ -215,6 +215,12 @@ class BudgetTracker:
         return add_amounts(self.spent_and_reserved, self.held_for_grades)
 
     @property
+    def left(self) -> dict[str, float]:
+        """What is left of each limit, by its name, with what is held for grades of texts that exist."""
+        used = self.spent_and_reserved
+        return {name: max(0.0, limit - used[name]) for name, limit in self._limits.items()}
+
+    @property
     def excess(self) -> str:
         """A text about what was spent beyond the budget, and why; "" if the budget was kept."""
         over = [(name, most) for name, most in self._limits.items() if self.spent[name] > most + FLOAT_TOLERANCE]

@@ -40,3 +40,7 @@ __all__ = [
     "find_model",
     "price_of",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -25,16 +25,17 @@ class CallableModel:
     """A function `(messages) -> text` as a model. It may be async, or else runs in a thread; it may also return a `Reply`.
 
     Parameters named `tools` and `tool_choice` are passed those of the task by keyword; without them, a task with tools is a
-    ConfigError. Its usage is unknown. Only with a `name` can later runs find its answers in a cache.
+    ConfigError. Its usage is unknown. Only with a `name`, or if the function is an object with an attribute `identity`, can later
+    runs find its answers in a cache and its rows in a journal. An attribute `name` is the name to show.
     """
 
     def __init__(self, fn: Callable[[list[dict[str, Any]]], Any], name: str | None = None) -> None:
         if not callable(fn):
             raise checks.invalid_argument("fn", "a function (messages) -> text", fn)
         checks.text("name", name, optional=True, allow_blank=True)
-        fn_name = getattr(fn, "__name__", type(fn).__name__)
-        self.name = name or ("callable" if fn_name == "<lambda>" else fn_name)
-        self.identity = f"callable:{name}" if name else f"callable:{self.name}:{uuid4().hex}"
+        fn_name = _own_text(fn, "name") or str(getattr(fn, "__name__", type(fn).__name__))
+        self.name: str = name or ("callable" if fn_name == "<lambda>" else fn_name)
+        self.identity = f"callable:{name or _own_text(fn, 'identity') or f'{self.name}:{uuid4().hex}'}"
         self._fn = fn
         self._tool_parameters = _tool_parameters(fn)
 
@@ -59,6 +60,12 @@ class CallableModel:
             raise ConfigError(f"the task has tools, and the function {self.name!r} has no parameter `tools`: give it one")
         arguments = {"tools": [dict(tool) for tool in request.tools], "tool_choice": request.tool_choice}
         return {name: arguments[name] for name in self._tool_parameters}
+
+
+def _own_text(fn: Callable[..., Any], attribute: str) -> str | None:
+    """Return an attribute of a function or object if it is a text with visible characters."""
+    value = getattr(fn, attribute, None)
+    return value if isinstance(value, str) and value.strip() else None
 
 
 def _tool_parameters(fn: Callable[..., Any]) -> dict[str, bool]:

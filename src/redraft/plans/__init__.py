@@ -18,7 +18,9 @@ from ..core.records import Candidate, Outcome, Record, StopReason
 from ..core.steps import Step
 from ..core.task import Task
 from ..core.trace import Trace
+from ..quality.calibration import Calibration
 from ..quality.priors import Priors
+from .limits import UNLIMITED, Left
 from .self_refine import best_of
 
 CostUnit: TypeAlias = Literal["calls", "tokens", "usd"]
@@ -26,7 +28,9 @@ COST_UNITS: tuple[str, ...] = get_args(CostUnit)
 
 __all__ = [
     "COST_UNITS",
+    "UNLIMITED",
     "CostUnit",
+    "Left",
     "NoiseAwarePlan",
     "Plan",
     "PlanChoice",
@@ -94,8 +98,11 @@ class NoiseAwarePlan(ABC):
         """The number of first drafts."""
 
     @abstractmethod
-    def decide(self, trace: Trace) -> PlanDecision:
-        """Return the next steps with the choices behind them."""
+    def decide(self, trace: Trace, left: Left = UNLIMITED) -> PlanDecision:
+        """Return the next steps with the choices behind them. `left`: what the task may still spend.
+
+        The same trace and the same `left` lead to the same steps.
+        """
 
     @abstractmethod
     def choices_in(self, unit: CostUnit, trace: Trace, choices: Sequence[PlanChoice]) -> Sequence[PlanChoice]:
@@ -108,6 +115,19 @@ class NoiseAwarePlan(ABC):
     @abstractmethod
     def with_price(self, price: float, unit: CostUnit) -> Self:
         """Return the plan with another `min_expected_gain` and `cost_unit`."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What people's labels say about the only judge that scores; None without labels."""
+        return None
+
+    def with_calibration(self, calibration: Calibration | None, grader: str = "") -> Self:
+        """Return the plan with what people's labels say about the judge of this name; the plan itself if it cannot use them."""
+        return self
+
+    def with_second_look(self) -> Self:
+        """Return the plan that has the first answer graded twice, to learn the noise; the plan itself if it cannot do that."""
+        return self
 
     @abstractmethod
     def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:

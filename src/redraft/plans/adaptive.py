@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import floor, inf
-from typing import NamedTuple, Self
+from itertools import count
+from math import ceil, floor, inf
+from typing import Any, Self
 
 from .. import checks
 from ..core.prompts import open_actions
 from ..core.records import Candidate, Outcome, StopReason
-from ..core.steps import Compare, Grade, Step, Stop
-from ..core.trace import PanelGrader, Trace
+from ..core.steps import Generate, Refine, Step, Stop
+from ..core.trace import Trace
 from ..own_code import fingerprint_name
-from ..quality.lineage import comparison_winner, llm_graders, observe
-from ..quality.posterior import Z_95, Posterior
+from ..quality.calibration import Calibration
+from ..quality.labels import label_posterior
+from ..quality.lineage import llm_graders, observe
+from ..quality.lookahead import expected_text, task_gain_sd
+from ..quality.posterior import Posterior
 from ..quality.priors import Priors
-from ..usage import Usage
-from . import COST_UNITS, CostUnit, NoiseAwarePlan, PlanChoice, PlanDecision
+from . import COST_UNITS, UNLIMITED, CostUnit, Left, NoiseAwarePlan, PlanChoice, PlanDecision
+from .costs import UNIT_PHRASES, StepCosts, step_costs
+from .ending import Ending, top_candidates, with_note
+from .limits import affordable_count, asks_model, exhausted_reason, mean_need, minus, plus, rounds_left, shortage_text, step_needs
+from .musts import p_meets_broken_must, p_meets_musts
 from .prompts import Prompts
+from .regrading import (
+    extra_asks,
+    missing_repeats,
+    readable_share,
+    repeat_steps,
+    repeated_unreadable_grades,
+    scoring_judges,
+    second_looks,
+)
 from .self_refine import SelfRefine, best_so_far, only_unreadable_grades, stop_for_tool_calls
+from .unseen import trace_before, unjudged_refinement, without_judges
 
-UNIT_PHRASES = {"calls": "a call", "tokens": "for 1,000 tokens", "usd": "for a USD"}
-
-MAX_CONTENDERS = 3  # candidates with the highest estimates, which may be refined or graded again
+MAX_WIDTH = 64  # steps of one round
+# Part of the gain's standard deviation that the expected gain of an unseen refinement must exceed. In the worlds of
+# bench/policies.py, 1 misses half of what such a refinement is worth, and 0 loses .006 where refining hurts.
+LIFT_MARGIN = 0.5
+SHIPPED = Priors()
+MIN_LEARNED_TASKS = 32  # finished tasks from which on learned priors are trusted with a text that no judge sees
 
 
 @fingerprint_name("adaptive")
@@ -42,6 +62,16 @@ class Adaptive(NoiseAwarePlan):
         max_attempts: Maximum number of texts after the first drafts. Repeated grades count with the calls that they take.
         allow_new_drafts: Whether the plan may write new drafts.
         priors: Initial expectations.
+        width: Maximum number of texts that are written at once, from 1 to 64. None: one, or with a deadline as many as
+            let the remaining attempts end before it.
+        unseen_last: Whether the last text that can be paid for may be one that no judge grades (see `Outcome.forecast`).
+        second_look: Whether each judge grades the first answer once more than the others. Such a grade shows how noisy the judge
+            is; it does not count as an attempt.
+        confidence: Probability with which the quality of the best text must reach the target, from 0.01 to 0.99.
+        calibration: What people's labels say about the only judge that scores. Scores, intervals and the target are then in
+            people's points; which step comes next is decided in the judge's. None, or with several graders that score: the
+            judge's own points.
+        calibrated_grader: Name of that judge; "" for any.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -53,6 +83,12 @@ class Adaptive(NoiseAwarePlan):
     max_attempts: int = 3
     allow_new_drafts: bool = True
     priors: Priors = Priors()  # pyright: ignore[reportIncompatibleMethodOverride]
+    width: int | None = None
+    unseen_last: bool = False
+    second_look: bool = False
+    confidence: float = 0.6
+    calibration: Calibration | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+    calibrated_grader: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.base_plan, SelfRefine):
@@ -61,8 +97,14 @@ class Adaptive(NoiseAwarePlan):
         checks.one_of("cost_unit", self.cost_unit, COST_UNITS)
         checks.whole_number("max_attempts", self.max_attempts, 0)
         checks.flag("allow_new_drafts", self.allow_new_drafts)
+        checks.number("confidence", self.confidence, 0.01, 0.99)
         if not isinstance(self.priors, Priors):
             raise checks.invalid_argument("priors", "Priors", self.priors)
+        checks.whole_number("width", self.width, 1, MAX_WIDTH, optional=True)
+        checks.flag("unseen_last", self.unseen_last)
+        checks.flag("second_look", self.second_look)
+        if not isinstance(self.calibration, Calibration | None):
+            raise checks.invalid_argument("calibration", "a Calibration or None", self.calibration)
 
     @property
     def drafts(self) -> int:
@@ -86,95 +128,223 @@ class Adaptive(NoiseAwarePlan):
             else replace(self, min_expected_gain=price, cost_unit=unit)
         )
 
-    def decide(self, trace: Trace) -> PlanDecision:
-        """Return the next steps with the choices behind them."""
+    def with_calibration(self, calibration: Calibration | None, grader: str = "") -> Self:
+        """Return the plan with what people's labels say about the judge of this name."""
+        if (calibration, grader) == (self.calibration, self.calibrated_grader):
+            return self
+        return replace(self, calibration=calibration, calibrated_grader=grader)
+
+    def with_second_look(self) -> Self:
+        """Return the plan that has the first answer graded twice."""
+        return self if self.second_look else replace(self, second_look=True)
+
+    def decide(self, trace: Trace, left: Left = UNLIMITED) -> PlanDecision:
+        """Return the next steps with the choices behind them. `left`: what the task may still spend."""
         if final_steps := stop_for_tool_calls(trace, self.base_plan.missing_drafts(trace)):
             return PlanDecision(final_steps)
         if not trace.scorers or trace.only_critics or (llm_graders(trace.panel) and not llm_graders(trace.scorers)):
             return PlanDecision(self.base_plan(trace))  # no grader measures quality, or scores are computed and have no noise
-        if missing := self.base_plan.missing_steps(trace) or self.missing_repeats(trace):
+        missing = self.base_plan.missing_steps(trace)
+        if missing and self.is_to_stay_unseen(trace, left):
+            missing = without_judges(trace, missing)
+        looks = second_looks(trace) if self.second_look else []
+        if missing := missing or looks or missing_repeats(trace):
             return PlanDecision(missing)
-        return self.choose_next_steps(trace)
+        return self.choose_next_steps(trace, left)
 
     def choices_in(self, unit: CostUnit, trace: Trace, choices: Sequence[PlanChoice]) -> Sequence[PlanChoice]:
         """Return the choices of a decision with their costs in another unit."""
         if unit == self.cost_unit:
             return choices
-        costs = step_costs(trace, unit)
+        costs = step_costs(step_needs(trace, [unit]), unit)
         return [c._replace(cost=costs.repeat if c.action == "another grade" else costs.candidate) for c in choices]
 
-    def missing_repeats(self, trace: Trace) -> list[Grade]:
-        """Return the repeated grades of a round that other graders have given already, or failed at."""
-        judges = scoring_judges(trace)
-        steps: list[Grade] = []
-        for c in trace.graded_candidates if len(judges) > 1 else ():
-            more = 0 if trace.is_unchanged(c) else max(times_asked(trace, judge, c) - judge.repeats for judge in judges)
-            steps += (Grade(j.name, trace.task, c, n) for j in judges for n in range(j.repeats, j.repeats + more))
-        return trace.missing(steps)
-
-    def choose_next_steps(self, trace: Trace) -> PlanDecision:
+    def choose_next_steps(self, trace: Trace, left: Left = UNLIMITED) -> PlanDecision:
         """Return the steps that are worth most, or a stop with its reason."""
         posterior = Posterior(observe(trace), self.priors)
         estimated = trace.with_scores(posterior.means)
-        end = self.stop_by_rules(trace, estimated)
-        if end and (retry := self.retry_first_round(trace)):
+        ending = self.ending(estimated, posterior)
+        end = ending.stop_by_rules(trace)
+        if end and (retry := self.retry_first_round(trace, left)):
             return PlanDecision(retry)
         choices: list[PlanChoice] | None = None
         continues = False
         if end is None:
-            choices = self.choices(estimated, posterior)
-            first = max(choices, key=lambda choice: choice.gain_per_cost, default=None)
-            continues = first is not None and first.gain_per_cost >= self.min_expected_gain
-            if first and continues:
-                return PlanDecision(self.steps_for(estimated, first), choices, continues)
-            end = self.stop_for_value(estimated, choices)
-        if comparison := self.tie_break(estimated, posterior, end):
+            choices, end = self.choices(estimated, posterior, left), self.stop_for_limits(estimated, posterior, left)
+            if self.width_of_round(estimated, left) > 1:
+                choices = self.text_choices(choices)
+            chosen = self.next_round(estimated, posterior, choices, left)
+            continues = bool(chosen)
+            if last := self.unseen_refinement(estimated, posterior, chosen, left):
+                return PlanDecision([last], choices, continues)
+            if chosen:
+                return PlanDecision(self.steps_of_round(estimated, chosen), choices, continues)
+            end = end or self.stop_for_value(estimated, choices)
+        if comparison := ending.tie_break(end):
             return PlanDecision(comparison, choices, continues)
-        return PlanDecision([self.with_note(trace, self.with_estimate(estimated, posterior, end))], choices, continues)
+        return PlanDecision([with_note(ending.with_estimate(end), trace, self.base_plan)], choices, continues)
 
-    def stop_by_rules(self, trace: Trace, estimated: Trace) -> Stop | None:
-        """Return the stop by the rules, given the estimates. A target must be reached by the observed scores, too."""
-        end = self.base_plan.stop_by_rules(estimated)
-        if end is None or end.reason is not StopReason.TARGET:
-            return end
-        observed = self.base_plan.stop_by_rules(
-            trace.with_scores({id: min(score, estimated.scores[id] or 0.0) for id, score in trace.scores.items() if score})
-        )
-        return end if observed and observed.reason is end.reason else observed and replace(observed, best=end.best)
+    def next_round(self, trace: Trace, posterior: Posterior, choices: Sequence[PlanChoice], left: Left) -> list[PlanChoice]:
+        """Return the choices of the next round; none if no choice is worth its price.
 
-    def retry_first_round(self, trace: Trace) -> Sequence[Step]:
-        """Return the steps for one more text if no grade of the first drafts could be read: its grades may be readable."""
-        untried = self.max_attempts > 0 and self.calls_left(trace) == self.max_attempts * calls_per_candidate(trace)
-        if not (untried and only_unreadable_grades(trace)):
+        The first is the best one. If a round may have several, which are texts, the later ones are those that gain most if the
+        earlier ones come out as expected: rounds are few, so each is filled.
+        """
+        chosen: list[PlanChoice] = []
+        width = self.width_of_round(trace, left)
+        while first := max(choices, key=lambda choice: choice.gain_per_cost, default=None):
+            if first.gain_per_cost < self.min_expected_gain and not (chosen and first.expected_gain > 0):
+                break
+            chosen.append(first)
+            if len(chosen) >= width:
+                break
+            left = minus(left, step_needs(trace, left.limit_names).graded_text)
+            role, parent = ("generate", None) if first.candidate is None else ("refine", first.candidate.id)
+            posterior = posterior.with_expected_text(role, parent, -len(chosen))
+            choices = self.text_choices(self.choices(trace, posterior, left, chosen))
+        return chosen
+
+    @staticmethod
+    def text_choices(choices: Sequence[PlanChoice]) -> list[PlanChoice]:
+        """Return the choices that write a text."""
+        return [choice for choice in choices if choice.action != "another grade"]
+
+    def width_of_round(self, trace: Trace, left: Left) -> int:
+        """Return how many steps a round may have: with a deadline so many that the remaining texts can be written and graded."""
+        if self.width is not None or left.seconds is None:
+            return self.width or 1
+        need = step_needs(trace, left.limit_names).graded_text
+        texts = min(affordable_count(left, need), self.calls_left(trace) // calls_per_candidate(trace))
+        rounds = rounds_left(left, need)
+        return min(MAX_WIDTH, max(1, ceil(texts / rounds))) if rounds else 1
+
+    def steps_of_round(self, trace: Trace, chosen: Sequence[PlanChoice]) -> list[Step]:
+        """Return the steps of several choices, with an id of its own for each text."""
+        if len(chosen) == 1:
+            return [*self.steps_for(trace, chosen[0])]
+        texts = (step for choice in chosen for step in self.steps_for(trace, choice))
+        ids = count(trace.next_id)
+        return [replace(step, id=next(ids)) for step in texts if isinstance(step, Generate | Refine)]
+
+    def stop_for_limits(self, trace: Trace, posterior: Posterior, left: Left) -> Stop | None:
+        """Return the stop if a text would be worth its price, but cannot be paid for with its grades; None otherwise."""
+        if not left.is_limited:
+            return None
+        need = step_needs(trace, left.limit_names).graded_text
+        if not (limit := left.exceeded_limit(need)):
+            return None
+        first = max(self.choices(trace, posterior), key=lambda choice: choice.gain_per_cost, default=None)
+        if first is None or first.gain_per_cost < self.min_expected_gain:
+            return None
+        best = trace.best.id if trace.best else None
+        return Stop(best, exhausted_reason(limit), f"a text with its grades takes about {shortage_text(limit, need, left)}")
+
+    # ---- a last text that no judge grades
+
+    def unseen_refinement(self, trace: Trace, posterior: Posterior, chosen: Sequence[PlanChoice], left: Left) -> Refine | None:
+        """Return a last refinement that no judge will grade, if it is expected to be better, and worth more than the next round.
+
+        It ends the work, so it is made only if no further text is worth its price with its grades, or can be paid for. What is
+        expected must be learned, and the expected gain larger than half its standard deviation among tasks.
+        """
+        best = trace.best
+        if not (self.unseen_last and self.has_learned and best and trace.meets_musts(best.id)) or unjudged_refinement(trace):
+            return None
+        if any(choice.action != "another grade" for choice in chosen) or any(g.must and asks_model(g) for g in trace.panel):
+            return None
+        needs = step_needs(trace, [*left.limit_names, self.cost_unit])
+        cost = step_costs(needs, self.cost_unit).text
+        affordable = self.calls_left(trace) > 0 and left.allows(needs.text)
+        if cost is None or not affordable or not any(open_actions(trace, best)):
+            return None
+        gain = expected_text(posterior, "refine", best.id).mean - posterior.means[best.id]
+        price = max(self.min_expected_gain, *(choice.gain_per_cost for choice in chosen), 0.0)
+        is_worth = gain >= price * cost and gain > LIFT_MARGIN * task_gain_sd(posterior)
+        return replace(self.base_plan.prompts.refinement(trace, best), unseen=True) if is_worth else None
+
+    def is_to_stay_unseen(self, trace: Trace, left: Left) -> bool:
+        """Whether the plan asked for the last candidate as one that no judge grades: whether it would do so again."""
+        last = unjudged_refinement(trace) if self.unseen_last else None
+        if last is None:
+            return False
+        decision = self.decide(trace_before(trace, last), plus(left, mean_need([(last.usage, last.seconds)])))
+        return any(isinstance(step, Refine) and step.unseen for step in decision.steps)
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the priors are the user's own, or learned from enough tasks. People's labels show the noise and drift only."""
+        shown: dict[str, Any] = {"noise_sd": SHIPPED.noise_sd, "bias_drift": SHIPPED.bias_drift} if self.calibration else {}
+        own = not self.priors.tasks and replace(self.priors, **shown) != SHIPPED
+        return own or self.priors.tasks >= MIN_LEARNED_TASKS
+
+    def retry_first_round(self, trace: Trace, left: Left) -> Sequence[Step]:
+        """Return the steps after first drafts of which no grade could be read: their grades again, then one more text."""
+        if not only_unreadable_grades(trace):
+            return []
+        calls = self.calls_left(trace)
+        again = next((steps for c in trace.candidates if (steps := repeated_unreadable_grades(trace, c))), [])
+        if again and len(again) <= calls:
+            return again
+        can_write = calls >= calls_per_candidate(trace) and left.allows(step_needs(trace, left.limit_names).graded_text)
+        if not can_write or self.texts_after_first(trace):
             return []
         if self.can_draft(trace):
             return self.steps_for(trace, PlanChoice("a new draft", None, 0.0, 0.0))
         return self.steps_for(trace, PlanChoice("a refinement", trace.candidates[-1], 0.0, 0.0))
 
-    def choices(self, trace: Trace, posterior: Posterior) -> list[PlanChoice]:
-        """Return all possible next actions for a trace with estimated scores."""
+    def choices(
+        self, trace: Trace, posterior: Posterior, left: Left = UNLIMITED, chosen: Sequence[PlanChoice] = ()
+    ) -> list[PlanChoice]:
+        """Return all possible next actions for a trace with estimated scores, besides texts `chosen` for the same round.
+
+        An action that cannot be paid for to its end is left out.
+        """
         best, top = trace.best, top_candidates(trace)
-        left, costs = self.calls_left(trace), step_costs(trace, self.cost_unit)
         if best is None:
             return []
-        can_write = left >= calls_per_candidate(trace)
+        calls = self.calls_left(trace) - len(chosen) * calls_per_candidate(trace)
+        needs = step_needs(trace, [*left.limit_names, self.cost_unit])
+        costs = step_costs(needs, self.cost_unit)
+        can_write = calls >= calls_per_candidate(trace) and left.allows(needs.graded_text)
         if not trace.meets_musts(best.id):
-            return [PlanChoice("a refinement", best_so_far(trace), inf, costs.candidate)] if can_write else []
+            return self.choices_for_musts(trace, costs) if can_write else []
+        rival = max((best.id, *(id for id in posterior.means if id < 0)), key=posterior.means.__getitem__)  # ids < 0 are imagined
+        refined = set() if self.allow_new_drafts else {choice.candidate for choice in chosen if choice.action == "a refinement"}
         choices: list[PlanChoice] = []
         if can_write:
+            p_refined = p_counts(trace, "refine")
             for c in top:
-                if any(open_actions(trace, c)):  # without advice, a refinement has nothing to change
-                    gain = posterior.value_of_candidate("refine", c.id, best.id)
+                if c not in refined and any(open_actions(trace, c)):  # without advice, a refinement has nothing to change
+                    gain = posterior.value_of_candidate("refine", c.id, rival) * p_refined
                     choices.append(PlanChoice("a refinement", c, gain, costs.candidate))
             if self.can_draft(trace):
-                gain = posterior.value_of_candidate("generate", None, best.id)
+                gain = posterior.value_of_candidate("generate", None, rival) * p_counts(trace, "generate")
                 choices.append(PlanChoice("a new draft", None, gain, costs.candidate))
+        choices += self.choices_of_unread(trace, posterior, best, calls, costs)
         judges = len(repeat_steps(trace, best))
-        if len(top) > 1 and 0 < judges <= left:
-            for c, rival in zip(top, [top[1], *[top[0]] * (len(top) - 1)], strict=True):
+        if len(top) > 1 and 0 < judges <= calls and left.allows(needs.repeat):
+            for c, other in zip(top, [top[1], *[top[0]] * (len(top) - 1)], strict=True):
                 if len(trace.missing(repeat_steps(trace, c))) == judges:  # no judge failed before
-                    choices.append(PlanChoice("another grade", c, posterior.value_of_repeat(c.id, rival.id), costs.repeat))
+                    choices.append(PlanChoice("another grade", c, posterior.value_of_repeat(c.id, other.id), costs.repeat))
         return choices
+
+    def choices_for_musts(self, trace: Trace, costs: StepCosts) -> list[PlanChoice]:
+        """Return the choices while the best breaks a must, which have no price: the more probable to meet one more comes first."""
+        choices = [PlanChoice("a refinement", best_so_far(trace), inf, costs.candidate)]
+        if self.can_draft(trace):
+            choices.append(PlanChoice("a new draft", None, inf, costs.candidate))
+        return choices if p_meets_broken_must(trace, "refine") >= p_meets_broken_must(trace, "generate") else choices[::-1]
+
+    def choices_of_unread(
+        self, trace: Trace, posterior: Posterior, best: Candidate, calls: int, costs: StepCosts
+    ) -> Iterator[PlanChoice]:
+        """Yield the choices to ask again for grades that could not be read: without a score, no text is returned."""
+        judges = max(1, len(scoring_judges(trace)))  # a grader that computes may be unreadable, too
+        for c in trace.candidates if trace.failures else ():
+            again = repeated_unreadable_grades(trace, c)
+            if again and len(again) <= calls:
+                gain = posterior.value_of_first_score(c.id, best.id) * readable_share(trace) ** len(again)
+                yield PlanChoice("another grade", c, gain, None if costs.repeat is None else costs.repeat * len(again) / judges)
 
     def can_draft(self, trace: Trace) -> bool:
         """Whether a new draft may be a new text: not if a response was given, nor if two drafts were identical."""
@@ -187,17 +357,19 @@ class Adaptive(NoiseAwarePlan):
             return self.base_plan.prompts.drafts(trace, [trace.next_id])
         if choice.action == "a refinement":
             return [self.base_plan.prompts.refinement(trace, choice.candidate)]
-        return repeat_steps(trace, choice.candidate)
+        return repeated_unreadable_grades(trace, choice.candidate) or repeat_steps(trace, choice.candidate)
 
     def calls_left(self, trace: Trace) -> int:
         """Return how many calls are left of those that all attempts may take."""
+        first = trace.candidates[0].id if self.second_look and trace.candidates else None
+        extra = sum(max(0, more - (id == first)) for id, more in extra_asks(trace))
+        return (self.max_attempts - self.texts_after_first(trace)) * calls_per_candidate(trace) - extra
+
+    def texts_after_first(self, trace: Trace) -> int:
+        """Return how many texts were written, or failed, after the first drafts."""
         written = sum(c.role in {"generate", "refine"} for c in trace.candidates)
         written += sum(f.role == "generate" for f in trace.failures.values())
-        first = 0 if trace.task.given_responses else self.base_plan.drafts
-        graded = (c for c in trace.candidates if not trace.is_unchanged(c))
-        judges = scoring_judges(trace)
-        extra = sum(max(0, times_asked(trace, judge, c) - judge.repeats) for c in graded for judge in judges)
-        return (self.max_attempts - max(0, written - first)) * calls_per_candidate(trace) - extra
+        return max(0, written - (0 if trace.task.given_responses else self.base_plan.drafts))
 
     def stop_for_value(self, trace: Trace, choices: Sequence[PlanChoice]) -> Stop:
         """Return the stop if no step is worth its price, or no step is possible."""
@@ -214,47 +386,6 @@ class Adaptive(NoiseAwarePlan):
         gains = ", ".join(f"{what} {floor(rate * 1000) / 1000:.3f}" for what, rate in rates.items())
         return Stop(best, StopReason.GAIN, f"no step gains {self.min_expected_gain:g} {UNIT_PHRASES[self.cost_unit]}: {gains}")
 
-    def with_note(self, trace: Trace, stop: Stop) -> Stop:
-        """Return the stop with a note that tells estimates from the observed scores."""
-        if stop.score is None or not llm_graders(trace.scorers):
-            return stop
-        meets_musts = stop.best is not None and trace.meets_musts(stop.best)
-        by_estimates = meets_musts and stop.reason in {StopReason.TARGET, StopReason.PATIENCE}
-        note = f"{stop.note}{', by the estimates' * by_estimates}"
-        observed = (
-            None if stop.reason in {StopReason.TARGET, StopReason.DONE} or stop.reason.resumable else self.base_plan.stop(trace)
-        )
-        if observed and observed.reason is StopReason.TARGET:
-            note += f"; graders gave {trace.score or 0.0:.2f}, which reaches the target, but the estimate does not"
-        return replace(stop, note=note)
-
-    def tie_break_pair(self, trace: Trace, posterior: Posterior, stop: Stop) -> list[Candidate]:
-        """Return the two best if it is not clear which of them is better, and either could have ended the refinement."""
-        pair = close_pair(trace, posterior)
-        if stop.reason not in {StopReason.TARGET, StopReason.DONE}:
-            return pair
-        ends = [self.base_plan.stop(trace + Outcome(c.id, stop.reason)) for c in pair]
-        return pair if all(end and end.reason == stop.reason for end in ends) else []
-
-    def tie_break(self, trace: Trace, posterior: Posterior, stop: Stop) -> list[Compare]:
-        """Return the comparisons that are missing before the end, if graders of the panel can compare."""
-        rankers = [grader for grader in trace.panel if grader.compares]
-        if not rankers or trace.fatal_failure:
-            return []
-        pair = tuple(sorted(self.tie_break_pair(trace, posterior, stop), key=lambda c: c.id))
-        return trace.missing(Compare(r.name, trace.task, pair, n) for r in rankers for n in range(r.repeats)) if pair else []
-
-    def with_estimate(self, trace: Trace, posterior: Posterior, stop: Stop) -> Stop:
-        """Return the stop with the estimates of the chosen answer."""
-        preference = comparison_winner(trace, self.tie_break_pair(trace, posterior, stop))
-        best = stop.best if preference is None else preference
-        if best is None or trace.scores.get(best) is None:
-            return stop
-        mean, sd = posterior.means[best], posterior.sds[best]
-        interval = _clip(mean - Z_95 * sd), _clip(mean + Z_95 * sd)
-        estimates = tuple((c.id, posterior.means[c.id]) for c in trace.graded_candidates)
-        return replace(stop, best=best, score=mean, interval=interval, estimates=estimates, noise_sd=self.priors.noise_sd)
-
     def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
         """Return the outcome of a trace that is stopped here from outside."""
         if not trace.scorers or trace.only_critics:
@@ -262,21 +393,12 @@ class Adaptive(NoiseAwarePlan):
         posterior = Posterior(observe(trace), self.priors)
         estimated = trace.with_scores(posterior.means)
         stop = Stop(estimated.best.id if estimated.best else None, reason, note)
-        return self.with_estimate(estimated, posterior, stop).outcome
+        return self.ending(estimated, posterior).with_estimate(stop).outcome
 
-
-def top_candidates(trace: Trace) -> list[Candidate]:
-    """Return the candidates with the highest scores, best first; only those that keep as many musts as the best."""
-    best = trace.best
-    distinct = {c.content_key: c for c in reversed(trace.graded_candidates)}.values()  # the earliest of identical ones
-    equals = [c for c in distinct if best and trace.must_pass_rate(c.id) == trace.must_pass_rate(best.id)]
-    return sorted(equals, key=lambda c: (-(trace.scores[c.id] or 0.0), c.id))[:MAX_CONTENDERS]
-
-
-def close_pair(trace: Trace, posterior: Posterior) -> list[Candidate]:
-    """Return the two best if it is not clear which of them is better."""
-    pair = top_candidates(trace)[:2]
-    return pair if len(pair) == 2 and not posterior.is_separated(pair[0].id, pair[1].id, Z_95) else []
+    def ending(self, estimated: Trace, posterior: Posterior) -> Ending:
+        """Return how the work ends by these estimates."""
+        labels = label_posterior(estimated, posterior, self.calibration, self.calibrated_grader) if self.calibration else None
+        return Ending(self.base_plan, self.confidence, self.unseen_last, estimated, posterior, labels)
 
 
 def calls_per_candidate(trace: Trace) -> int:
@@ -284,66 +406,6 @@ def calls_per_candidate(trace: Trace) -> int:
     return 1 + sum(grader.repeats for grader in trace.pointwise_graders if not grader.model_free)
 
 
-def scoring_judges(trace: Trace) -> list[PanelGrader]:
-    """Return the graders that ask a model for a score."""
-    return [grader for grader in trace.scorers if not grader.model_free]
-
-
-def repeat_steps(trace: Trace, candidate: Candidate) -> list[Grade]:
-    """Return the steps for one more grade of a candidate by every grader that asks a model for a score."""
-    return [Grade(judge.name, trace.task, candidate, next_repeat(trace, judge, candidate)) for judge in scoring_judges(trace)]
-
-
-def next_repeat(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
-    """Return the number of a grader's next grade of a candidate."""
-    return sum(f.grader == grader.name for f in trace.feedback[candidate.id])
-
-
-def times_asked(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
-    """Return how often a grader was asked about a candidate, failures included."""
-    return next_repeat(trace, grader, candidate) + sum(
-        slot[:3] == ("feedback", candidate.id, grader.name) for slot in trace.failures
-    )
-
-
-class StepCosts(NamedTuple):
-    """The cost of one more text with its grades, and of one more grade by every judge; None if unknown."""
-
-    candidate: float | None
-    repeat: float | None
-
-
-def step_costs(trace: Trace, unit: CostUnit) -> StepCosts:
-    """Return the mean costs of the records so far."""
-    judges = [grader for grader in trace.pointwise_graders if not grader.model_free]
-    writing = _mean_cost([c.usage for c in trace.candidates if c.role in {"generate", "refine"}], unit)
-    feedback = [f for feedback in trace.feedback.values() for f in feedback]
-    costs = [(judge, _mean_cost([f.usage for f in feedback if f.grader == judge.name], unit)) for judge in judges]
-    if any(cost is None for _, cost in costs):
-        return StepCosts(None, None)
-    grading = sum(judge.repeats * (cost or 0.0) for judge, cost in costs)
-    return StepCosts(None if writing is None else writing + grading, sum(cost or 0.0 for _, cost in costs))
-
-
-def _mean_cost(usages: Sequence[Usage], unit: CostUnit) -> float | None:
-    """Return the mean cost; None if one is unknown. A step is at least one call; before the first step other units are 0."""
-    costs = [cost for cost in (answer_cost(usage, unit) for usage in usages) if cost is not None]
-    if len(costs) < len(usages):
-        return None
-    mean = sum(costs) / len(costs) if costs else 0.0
-    return max(1.0, mean) if unit == "calls" else mean
-
-
-def answer_cost(usage: Usage, unit: CostUnit) -> float | None:
-    """Return the cost of answers, paid for or from the cache (tokens in thousands); None if unknown."""
-    match unit:
-        case "calls":
-            return float(usage.calls + usage.cached_calls - usage.retried_calls)
-        case "tokens":
-            return None if usage.answer_tokens is None else usage.answer_tokens / 1000
-        case "usd":
-            return usage.answer_cost
-
-
-def _clip(score: float) -> float:
-    return min(1.0, max(0.0, score))
+def p_counts(trace: Trace, role: str) -> float:
+    """Return the probability that a new text, graded once by every judge, can be returned: it is read, and meets the musts."""
+    return p_meets_musts(trace, role) * readable_share(trace) ** len(scoring_judges(trace))

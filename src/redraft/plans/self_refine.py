@@ -99,7 +99,8 @@ class SelfRefine:
         graders = [grader for grader in trace.pointwise_graders if grader.model_free is model_free]
         if not graders:
             return []
-        ungraded = [c for c in candidates if (trace.critics or trace.scores[c.id] is None) and not trace.is_unchanged(c)]
+        critics, scores, unchanged = trace.critics, trace.scores, trace.unchanged_ids
+        ungraded = [c for c in candidates if (critics or scores[c.id] is None) and c.id not in unchanged]
         return trace.missing(Grade(g.name, trace.task, c, n) for c in ungraded for g in graders for n in range(g.repeats))
 
     def plan_repairs(self, trace: Trace, free_grades: Sequence[Grade], *, has_missing_drafts: bool) -> RepairPlan:

@@ -254,12 +254,17 @@ def inconclusive_message(observations: Observations, gain: Gain | None, noise: f
     """Say that a relevant gain cannot be told from noise; else ""."""
     if gain is None or not gain.margin or not gain.is_inconclusive or common_score(observations.scores):
         return ""
-    needed = ceil(2 * (Z_95 * noise / MIN_RELEVANT_GAIN) ** 2)
+    needed = scores_to_show(MIN_RELEVANT_GAIN, noise)
     change = "a gain" if gain.difference >= 0 else "a loss"
     return (
         f"a difference of {gain.difference:+.2f} may be {change} or the graders' estimated noise ({noise:.2f} per grade): "
         f"too few repeats; about {needed} at each answer would show a gain of {MIN_RELEVANT_GAIN:g}"
     )
+
+
+def scores_to_show(difference: float, noise: float) -> int:
+    """Return how many scores of each of two texts show such a difference in quality with 95 % confidence, given their noise."""
+    return ceil(2 * (Z_95 * noise / difference) ** 2)
 
 
 def common_score(scores: Sequence[float]) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from ..core.records import Candidate, Comparison, Feedback
 from ..core.trace import PanelGrader, Trace
+from .likelihood import COARSE_STEP, ScoreInterval, common_step, has_interval, is_interval, score_bounds
+
+THRESHOLD_SD = 0.1  # of what is not known about the quality from which on a judge gives the next higher level, or the highest
 
 
 class Node(NamedTuple):
@@ -21,10 +25,29 @@ class Node(NamedTuple):
 
 
 class TreeShape(NamedTuple):
-    """The texts of a task without their scores. `repeat_noise_weight` is the noise weight of one score by every judge."""
+    """The texts of a task without their scores. `repeat_noise_weight` is the noise weight of one score by every judge.
+
+    `threshold_sd` is the standard deviation of what all scores have in common: for a judge with few levels, of its thresholds.
+    """
 
     nodes: tuple[Node, ...]
     repeat_noise_weight: float
+    threshold_sd: float = 0.0
+
+
+class NoisyScore(NamedTuple):
+    """A score of a text and its noise variance as a multiple of noise_sd**2."""
+
+    score: float
+    noise_weight: float
+
+
+class BoundedScore(NamedTuple):
+    """A score, and the bounds of the impression behind it; both are the score itself if it is a value."""
+
+    score: float
+    low: float
+    high: float
 
 
 class Observations(NamedTuple):
@@ -32,16 +55,29 @@ class Observations(NamedTuple):
 
     `node_indices` maps candidate ids to nodes; candidates with the same content share a node. `repeat_stats` are the
     degrees of freedom and the sum of squared deviations of repeated scores of the same text.
+
+    `intervals` are the scores that only say between which bounds the judge's impression is; they are in `scores`, too, as if they
+    were values. `values` are the other scores of texts, by index, if there are intervals. `coarse_step` is the step of a judge's
+    scale with few levels, 0 for a fine one. `mixed_repeats` are the scores of each text with several of which one is an interval.
     """
 
     shape: TreeShape
     scores: tuple[float, ...]
     node_indices: Mapping[int, int]
     repeat_stats: tuple[int, float] = (0, 0.0)
+    intervals: tuple[ScoreInterval, ...] = ()
+    values: Mapping[int, NoisyScore] = {}
+    coarse_step: float = 0.0
+    mixed_repeats: tuple[tuple[BoundedScore, ...], ...] = ()
 
     def score_at(self, index: int) -> float:
         """Return the score of the node with this index, which must have one."""
         return self.scores[sum(node.noise_weight is not None for node in self.shape.nodes[:index])]
+
+    @property
+    def unscored_shape(self) -> TreeShape:
+        """The texts without their scores."""
+        return self.shape._replace(nodes=tuple(Node(node.role, node.parent, None) for node in self.shape.nodes))
 
 
 def observe(trace: Trace) -> Observations:
@@ -54,38 +90,86 @@ def observe(trace: Trace) -> Observations:
     index_by_content: dict[tuple[object, ...], int] = {}
     origins: list[tuple[str, int | None]] = []
     scores_by_node: list[list[NoisyScore]] = []
+    single_scores: list[list[float]] = []
     repeat_stats: list[tuple[int, float]] = []
+    feedback, observed, unchanged = trace.feedback, trace.scores, trace.unchanged_ids
+    single_weight = sum(share**2 for _, share in noisy_graders)
     for c in trace.candidates:
         index = node_indices[c.id] = index_by_content.setdefault(c.content_key, len(origins))
         if index == len(origins):
             origins.append((c.role, None if c.parent is None else node_indices[c.parent]))
             scores_by_node.append([])
-        score = trace.scores[c.id]
-        if score is not None and not trace.is_unchanged(c):
-            repeats = [repeat_scores(trace.feedback[c.id], grader) for grader, _ in noisy_graders]
-            repeat_stats += ((len(scores) - 1, sum_sq(scores)) for scores in repeats if len(scores) > 1)
-            scores_by_node[index].append(NoisyScore(score, noise_weight_of(repeats, noisy_graders)))
+            single_scores.append([])
+        score = observed[c.id]
+        if score is not None and c.id not in unchanged:
+            weight, repeats = single_weight, [repeat_scores(feedback[c.id], grader) for grader, _ in noisy_graders]
+            if max(map(len, repeats), default=0) > 1:
+                weight = noise_weight_of(repeats, noisy_graders)
+                repeat_stats += ((len(scores) - 1, sum_sq(scores)) for scores in repeats if len(scores) > 1)
+            scores_by_node[index].append(NoisyScore(score, weight))
+            single_scores[index] += chain.from_iterable(repeats)
     repeat_stats += (
         (len(scores) - 1, between_sum_sq(scores)) for scores in scores_by_node if len(scores) > 1 and scores[0].noise_weight
     )
     pooled = [pool_scores(scores) if scores else None for scores in scores_by_node]
     nodes = tuple(Node(*origin, score and score.noise_weight) for origin, score in zip(origins, pooled, strict=True))
-    shape = TreeShape(nodes, sum(share**2 for _, share in noisy_graders))
+    step = score_step(noisy_graders, single_scores)
+    intervals, values = split_intervals(single_scores, step)
+    is_coarse = step is not None and step >= COARSE_STEP
+    shape = TreeShape(nodes, single_weight, THRESHOLD_SD if is_coarse else 0.0)
     known_scores = tuple(score.score for score in pooled if score)
     degrees, squares = sum(n for n, _ in repeat_stats), sum(squares for _, squares in repeat_stats)
-    return Observations(shape, known_scores, node_indices, (degrees, squares))
+    coarse_step = step if step is not None and is_coarse else 0.0
+    mixed = mixed_repeats(single_scores, step) if intervals and step is not None else ()
+    return Observations(shape, known_scores, node_indices, (degrees, squares), intervals, values, coarse_step, mixed)
+
+
+def score_step(graders: Sequence[tuple[PanelGrader, float]], scores_by_node: Iterable[Iterable[float]]) -> float | None:
+    """Return the step of the scale on which a single judge scores: as declared, or by the scores seen.
+
+    None if there is no judge, or if a score is the mean of several graders: its steps are finer than theirs.
+    """
+    if len(graders) != 1 or graders[0][1] < 1:
+        return None
+    declared = graders[0][0].score_step
+    return declared if declared is not None else common_step(chain.from_iterable(scores_by_node))
+
+
+def split_intervals(
+    scores_by_node: Sequence[Sequence[float]], step: float | None
+) -> tuple[tuple[ScoreInterval, ...], dict[int, NoisyScore]]:
+    """Return the scores that are intervals, and the mean of the others of each text; both empty without an interval."""
+    intervals: list[ScoreInterval] = []
+    values: dict[int, NoisyScore] = {}
+    if step is None or not has_interval(chain.from_iterable(scores_by_node), step):
+        return (), values
+    for i, scores in enumerate(scores_by_node):
+        fine: list[float] = []
+        for score in sorted(scores):
+            if is_interval(score, step):
+                intervals.append(ScoreInterval(i, *score_bounds(score, step)))
+            else:
+                fine.append(score)
+        if fine:
+            values[i] = NoisyScore(sum(fine) / len(fine), 1 / len(fine))
+    return tuple(intervals), values
+
+
+def mixed_repeats(scores_by_node: Iterable[Sequence[float]], step: float) -> tuple[tuple[BoundedScore, ...], ...]:
+    """Return the scores of each text that has several, if one of them is an interval."""
+    repeated = (sorted(scores) for scores in scores_by_node if len(scores) > 1)
+    mixed = (scores for scores in repeated if has_interval(scores, step))
+    return tuple(tuple(bounded_score(score, step) for score in scores) for scores in mixed)
+
+
+def bounded_score(score: float, step: float) -> BoundedScore:
+    """Return a score with the bounds of the impression behind it."""
+    return BoundedScore(score, *(score_bounds(score, step) if is_interval(score, step) else (score, score)))
 
 
 def noise_weight_of(repeat_scores_by_grader: Iterable[Sequence[float]], graders: Iterable[tuple[PanelGrader, float]]) -> float:
     """Return the noise variance of a weighted score as a multiple of noise_sd**2."""
     return sum(share**2 / max(1, len(scores)) for scores, (_, share) in zip(repeat_scores_by_grader, graders, strict=True))
-
-
-class NoisyScore(NamedTuple):
-    """A score of a text and its noise variance as a multiple of noise_sd**2."""
-
-    score: float
-    noise_weight: float
 
 
 def pool_scores(scores: Sequence[NoisyScore]) -> NoisyScore:
@@ -119,6 +203,8 @@ def repeat_scores(feedback: Iterable[Feedback], grader: PanelGrader) -> list[flo
 
 def vote_scores(feedback: Feedback) -> list[float | None]:
     """Return the scores of the votes behind a feedback; its own score if the votes come from different graders."""
+    if not feedback.votes:
+        return [feedback.score]
     votes = [vote for vote in feedback.votes if isinstance(vote, Feedback)]
     return [vote.score for vote in votes] if len(votes) > 1 and len({vote.grader for vote in votes}) == 1 else [feedback.score]
 

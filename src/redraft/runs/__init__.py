@@ -5,7 +5,8 @@
   the batch APIs of providers.
 - `scheduler.py`: which row starts when, and how a run ends, also on Ctrl-C.
 - `runner.py`: what happens to one row, what is written to the journal and when, and how a row resumes after a crash.
-- `budget_policy.py`, `allocation.py`: one budget for all rows; `online_priors.py`: priors fitted to earlier rows.
+- `budget_policy.py`, `allocation.py`: one budget for all rows; `online_priors.py`: priors fitted to earlier rows; `learning.py`:
+  `calibrate`, priors from a stated number of calls.
 - `dataset.py`, `row_key.py`, `row_result.py`, `files.py`: the rows, when they are redone, their results, and the files of a run.
 - `endpoints.py`: limits on calls; `progress.py`, `report.py`, `preview.py`: figures during, after and before a run.
 """
@@ -15,8 +16,22 @@ from __future__ import annotations
 from ..settings import EndpointLimits
 from .api import BatchRun, batch, batch_sync
 from .config import BatchSettings
+from .learning import LearnedPriors, LearnedValue, calibrate, calibrate_sync
 from .preview import BatchPreview
 from .progress import BatchProgress
 from .report import BatchReport
 
-__all__ = ["BatchPreview", "BatchProgress", "BatchReport", "BatchRun", "BatchSettings", "EndpointLimits", "batch", "batch_sync"]
+__all__ = [
+    "BatchPreview",
+    "BatchProgress",
+    "BatchReport",
+    "BatchRun",
+    "BatchSettings",
+    "EndpointLimits",
+    "LearnedPriors",
+    "LearnedValue",
+    "batch",
+    "batch_sync",
+    "calibrate",
+    "calibrate_sync",
+]

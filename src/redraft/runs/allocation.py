@@ -30,7 +30,7 @@ from ..core.steps import Step
 from ..core.trace import PanelGrader, Trace
 from ..middleware import Budget
 from ..plans import CostUnit, NoiseAwarePlan, PlanDecision
-from ..plans.adaptive import answer_cost
+from ..plans.costs import answer_cost
 from ..quality.priors import Priors
 from ..quality.simulate import COMPARISON, JUDGE, run_to_end, simulate_tasks
 from ..usage import Usage

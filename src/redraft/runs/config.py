@@ -19,6 +19,7 @@ from ..graders.execution import reports_hidden_tests
 from ..options import Options
 from ..plans import Plan
 from ..plans.self_refine import BestOfN
+from ..quality.priors import Priors
 from ..settings import (
     CALLABLE,
     ENGINE_SETTINGS,
@@ -38,7 +39,7 @@ from ..storage.schema import Durability
 from ..tables.columns import TaskColumns
 from ..tables.writers import output_suffix
 from .progress import BatchProgress
-from .row_result import COLUMNS, HIDDEN, KEPT, PARSED, RowResult, grader_columns
+from .row_result import COLUMNS, FORECAST, HIDDEN, KEPT, PARSED, RowResult, grader_columns
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
@@ -127,6 +128,9 @@ class BatchConfig(BatchFields):
             raise ConfigError(f"keep must be a whole number from 1 to n, which is {self.n}, got {self.keep!r}")
         if self.options.tie_break and self.mode != "refine":
             raise ConfigError(f"mode {self.mode!r} breaks no ties: leave out tie_break")
+        for name in ("width", "unseen_last"):
+            if getattr(self.options, name) and self.mode != "refine":
+                raise ConfigError(f"mode {self.mode!r} has a plan of its own: leave out {name}")
         if self.options.refine_prompt is not None and self.mode != "refine":
             raise ConfigError(f"mode {self.mode!r} refines nothing: leave out refine_prompt")
         if self.options.draft_prompt is not None and self.mode == "grade":
@@ -198,6 +202,11 @@ class BatchConfig(BatchFields):
             )
 
     @property
+    def learns_online(self) -> bool:
+        """Whether later rows start with priors learned from earlier ones, if the plan has priors."""
+        return self.learn and self.engine == "local" and self.plan is None and not isinstance(self.options.priors, Priors)
+
+    @property
     def plan(self) -> Plan | None:
         """The plan of mode "best", or the caller's own; None for the plan that the options describe."""
         if self.mode != "best":
@@ -214,7 +223,7 @@ class BatchConfig(BatchFields):
         best, *others = COLUMNS
         answer = self.options.answer
         parsed = {} if answer is None else {PARSED: dict if answer.is_json else str}
-        kept = {KEPT: str} if self.keep > 1 else {}
+        kept = ({KEPT: str} if self.keep > 1 else {}) | ({FORECAST: float} if self.options.unseen_last else {})
         hidden = dict.fromkeys(HIDDEN, int) if reports_hidden_tests(graders) else {}
         pairs = grader_columns(panel).values() if self.mode == "grade" else ()
         grades = {name: kind for pair in pairs for name, kind in zip(pair, (float, str), strict=True)}
@@ -283,6 +292,7 @@ class BatchSettings(Settings, total=False):
     shards: int | None
     poll: float | None
     learn: bool
+    calibrate: bool
     spreadsheet_safe: bool
     on_progress: Callable[[BatchProgress], object] | None
     say: Callable[[str], object] | None

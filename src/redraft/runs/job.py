@@ -29,7 +29,7 @@ from .config import STDOUT, BatchConfig
 from .dataset import BatchDataset, DatasetRows, DatasetSummary, PendingRow
 from .endpoints import Endpoints
 from .files import NullOutput, RejectsFile, RunFiles
-from .online_priors import OnlinePriors, RefitSchedule, saved_schedules
+from .online_priors import OnlinePriors, RefitSchedule, saved_schedules, second_look_rows
 from .progress import BatchProgress
 from .report import BatchReport, ReportBuilder, build_report
 from .row_key import RowKeys
@@ -155,7 +155,7 @@ class BatchJob:
             return
         panel, roles = self.session.common_panel()
         if not isinstance(config.options.priors, Priors):
-            enabled = config.learn and config.engine == "local" and bool(llm_graders(panel))
+            enabled = config.learns_online and bool(llm_graders(panel))
             self.online_priors = self._open_priors(plan.priors, say, refits=enabled)
             schedule = self.online_priors.schedule
             self.plan = plan = plan.with_priors(schedule.start)
@@ -174,16 +174,35 @@ class BatchJob:
     def _open_priors(self, priors: Priors, say: Callable[[str], object], *, refits: bool) -> OnlinePriors:
         """Return the policy with the schedule that the journal has for these settings; with a new one if the source has changed."""
         source = self.config.options.priors or "shipped"
-        if source == "learned" and priors == Priors():
+        known = self.session.labelled_figures
+        if source == "learned" and not priors.tasks:
             say("no priors are saved for this model with these graders: the run starts with the shipped ones")
         saved = saved_schedules(self.journal, self.config.name).get(self.keys.shared)
         if saved and self.config.options.priors not in {None, saved.get("source")} and Priors.from_dict(saved["start"]) != priors:
             saved = None
         schedule = RefitSchedule.from_data(priors, saved, enabled=refits, source=source, first=OnlinePriors.first_refit)
+        if refits and self.config.calibrate:
+            self._plan_second_looks(schedule, say)
         scheduler = self.scheduler
         return OnlinePriors(
-            schedule, self.journal, self.config.name, self.keys.shared, scheduler.wait_until, lambda: bool(scheduler.reason), say
+            schedule,
+            self.journal,
+            self.config.name,
+            self.keys.shared,
+            scheduler.wait_until,
+            lambda: bool(scheduler.reason),
+            say,
+            known,
         )
+
+    def _plan_second_looks(self, schedule: RefitSchedule, say: Callable[[str], object]) -> None:
+        """Choose the rows with second looks, if there are any, and announce what they take; computed scores need none."""
+        panel, _ = self.session.common_panel()
+        if self.session.labelled_figures.noise_sd is not None or not llm_graders(panel):  # the noise is known, or there is none
+            schedule.first = OnlinePriors.first_calibrated_refit
+        elif rows := second_look_rows(panel, schedule.start, self.summary.total):
+            schedule.second_looks, schedule.first = rows, OnlinePriors.first_calibrated_refit
+            say(f"calibrating: {len(rows)} second looks among the first {rows.stop} rows, about 4 % of their calls")
 
     # --- the end
 
@@ -211,6 +230,7 @@ class BatchJob:
             priors=None if priors == Priors() else priors.to_dict(),
             initial_prior_tasks=priors.tasks,
             prior_refits=self.online_priors.schedule.summary if self.online_priors else (),
+            second_looks=self.online_priors.second_looks if self.online_priors else 0,
         )
         with suppress(StoreError):
             self._note_spent()
@@ -229,9 +249,15 @@ class BatchJob:
             self.note(spent=self.scheduler.endpoints.spent_if_killed(tracker))
 
     async def _save_priors(self, report: BatchReport, say: Callable[[str], object]) -> BatchReport:
-        """Save priors fitted to a complete run for other runs with this model and these graders; return the report with that."""
-        online, config, key = self.online_priors, self.config, self.session.priors_key if self.online_priors else None
-        if online is None or key is None or self.scheduler.reason or not config.learn or not self.progress.processed_rows:
+        """Save priors fitted to a complete run for other runs with this model and these graders; return the report with that.
+
+        Only a run that was asked to use learned priors writes to the user's folder.
+        """
+        online, config = self.online_priors, self.config
+        if online is None or not config.learn or config.options.priors != "learned":
+            return report
+        key = self.session.priors_key
+        if key is None or self.scheduler.reason or not self.progress.processed_rows:
             return report
         source = f"run {config.name} in {config.journal}, {{rows:,}} of {self.summary.total:,} rows"
         try:

@@ -1,29 +1,37 @@
 """Priors learned online: later rows of a run start with priors fitted to earlier rows.
 
-Which rows learn from which is fixed by their positions, so the output does not depend on the order in which rows end. There is a
-refit at row 256, and then at each row four times as far (1,024, 4,096 ...). A refit at row n uses up to 256 evenly spaced rows
-before n / 2; row n waits until those have ended, and it and all later rows start with the fitted priors. If they do not end within
-a minute, the refit is omitted. Each refit, done or omitted, is saved in the journal, so that a resumed run repeats it exactly.
+In every fourth of the first 64 rows each judge grades the first answer twice (`second_look_rows`): how much two scores of one text
+differ shows how noisy the judge is. There are refits at rows 32, 64, 128 and 256, and then at each row four times as far (1,024,
+4,096 ...). If nothing shows the noise of a judge, neither second looks nor people's labels, the first one is at row 256. A refit at
+row n uses up to 256 evenly spaced rows before n / 2; row n waits until those have ended, and it and all later rows start with the
+fitted priors. If they do not end within a minute, the refit is omitted. Each refit, done or omitted, is saved in the journal, so
+that a resumed run repeats it.
+
+Which rows learn from which, and which get second looks, is fixed by their positions, so the output does not depend on the order in
+which rows end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from ..core.trace import Trace
+from ..core.trace import PanelGrader, Trace
 from ..plans import NoiseAwarePlan, PlanDecision
 from ..quality.fit import fit_priors
-from ..quality.lineage import Observations, observe
+from ..quality.labelled_figures import UNLABELLED, LabelledFigures
+from ..quality.lineage import Observations, llm_graders, observe
 from ..quality.priors import Priors
 from ..storage.journal import Journal
 from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from .dataset import PendingRow
 from .row_result import RowResult
 
-REFIT_FACTOR = 4
+LAST_DOUBLING = 256  # up to this row each refit is twice as far as the one before, after it four times
+CALIBRATION_ROWS = 64  # first rows, among which every fourth gets second looks
+SECOND_LOOK_SPACING = 4
 MAX_TRAINING_ROWS = 256
 MIN_ROWS_TO_SAVE = 32  # rows with grades without which priors are not saved for other runs
 
@@ -34,7 +42,7 @@ class RefitSchedule:
 
     `start` are the priors of the first rows, `refits` those of later rows by the number of the first such row (None: omitted).
     `enabled`: whether there are refits. `source`: where `start` comes from, "shipped" or "learned". `first`: the row of the first
-    refit.
+    refit. `second_looks`: the rows whose first answer each judge grades twice.
     """
 
     start: Priors
@@ -42,6 +50,7 @@ class RefitSchedule:
     refits: dict[int, Priors | None] = field(default_factory=dict)
     source: str = "shipped"
     first: int = 256
+    second_looks: range = range(0)
     _ids: dict[int, str] = field(default_factory=dict)  # of evenly spaced rows, by their numbers
     _spacing: int = 1
     _unfinished: set[int] = field(default_factory=set)
@@ -66,15 +75,15 @@ class RefitSchedule:
         return tuple({"from": n, "rows": priors.tasks - self.start.tasks} for n, priors in refits if priors)
 
     def row_seen(self, n: int, id: str, *, finished: bool) -> None:
-        """Register row n. Every row is registered, in order; evenly spaced ones are remembered."""
-        if n % self._spacing:
+        """Register row n. Every row is registered, in order; evenly spaced ones are remembered, and those with second looks."""
+        if n % self._spacing and n not in self.second_looks:
             return
         self._ids[n] = id
         if not finished:
             self._unfinished.add(n)
         if len(self._ids) > 4 * MAX_TRAINING_ROWS:
             self._spacing *= 2
-            self._ids = {n: id for n, id in self._ids.items() if n % self._spacing == 0}
+            self._ids = {n: id for n, id in self._ids.items() if n % self._spacing == 0 or n in self.second_looks}
 
     def row_finished(self, n: int) -> None:
         """Mark row n as ended."""
@@ -85,8 +94,8 @@ class RefitSchedule:
         if n < self.first or not self.enabled:
             return None
         refit = self.first
-        while refit * REFIT_FACTOR <= n:
-            refit *= REFIT_FACTOR
+        while (after := refit * (2 if refit < LAST_DOUBLING else 4)) <= n:
+            refit = after
         return None if refit in self.refits else refit
 
     def is_ready(self, refit: int) -> bool:
@@ -95,9 +104,10 @@ class RefitSchedule:
 
     def training_rows(self, refit: int | None = None) -> list[str]:
         """Return the IDs of the rows that a refit learns from; None: of those for the priors that are saved for other runs."""
-        ids = [id for n, id in sorted(self._ids.items()) if refit is None or n < refit // 2]
-        most = min(MAX_TRAINING_ROWS, len(ids))
-        return [ids[i * len(ids) // most] for i in range(most)]
+        rows = [n for n in sorted(self._ids) if refit is None or n < refit // 2]
+        most = min(MAX_TRAINING_ROWS, len(rows))
+        chosen = {rows[i * len(rows) // most] for i in range(most)} | {n for n in rows if n in self.second_looks}
+        return [self._ids[n] for n in sorted(chosen)]
 
     def priors(self, n: int) -> Priors:
         """Return the priors with which row n starts."""
@@ -110,10 +120,11 @@ class OnlinePriors:
     """A row policy: rows start with the priors of the schedule.
 
     `wait_until(condition, seconds)` waits while rows end, `is_over()` returns whether the run is ending. `settings_key` is the key
-    of the run's settings, under which the journal has the schedule.
+    of the run's settings, under which the journal has the schedule. `second_looks` counts the grades for second looks.
     """
 
     first_refit: ClassVar[int] = 256
+    first_calibrated_refit: ClassVar[int] = 32  # if second looks or labels show the noise, or scores have none
     max_wait: ClassVar[float] = 60.0  # seconds that rows wait for a refit
 
     schedule: RefitSchedule
@@ -123,6 +134,8 @@ class OnlinePriors:
     wait_until: Callable[[Callable[[], bool], float], Awaitable[None]]
     is_over: Callable[[], bool]
     say: Callable[[str], object]
+    known: LabelledFigures = UNLABELLED  # what people's labels show, which no refit changes
+    second_looks: int = 0
 
     def save_schedule(self) -> None:
         """Save the schedule in the journal."""
@@ -140,8 +153,11 @@ class OnlinePriors:
         """Do nothing."""
 
     def plan_for(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None) -> NoiseAwarePlan:
-        """Return the plan with the priors of the row."""
-        return plan if trace else plan.with_priors(self.schedule.priors(row.n))
+        """Return the plan with the priors of the row; with second looks, if it gets them."""
+        if trace:
+            return plan
+        plan = plan.with_priors(self.schedule.priors(row.n))
+        return plan.with_second_look() if row.n in self.schedule.second_looks else plan
 
     def row_resumed(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> None:
         """Do nothing."""
@@ -150,7 +166,9 @@ class OnlinePriors:
         """Do nothing."""
 
     def row_finished(self, row: PendingRow, trace: Trace | None) -> Mapping[str, Any]:
-        """Return nothing: the trace contains its priors."""
+        """Count the second looks. Return nothing: the trace contains its priors."""
+        if trace and row.n in self.schedule.second_looks:
+            self.second_looks += second_looks_in(trace)
         return {}
 
     def row_saved(self, row: PendingRow) -> None:
@@ -179,7 +197,7 @@ class OnlinePriors:
             if (trace := self.journal.trace(self.run, id)) and (observations := observe(trace)).scores:
                 graded.append(observations)
             await asyncio.sleep(0)
-        return (await asyncio.to_thread(fit_priors, graded, before), len(graded)) if graded else None
+        return (await asyncio.to_thread(fit_priors, graded, before, self.known), len(graded)) if graded else None
 
     async def save_for_other_runs(self, key: PriorsKey, source: str) -> tuple[int, Priors] | None:
         """Save priors fitted to this run under `key`, unless those saved there are fitted to more tasks. Raises StoreError.
@@ -192,6 +210,24 @@ class OnlinePriors:
             return None
         saved = PriorsStore.in_folder().save_if_more_tasks(StoredPriors.create(key, fitted[0], source.format(rows=fitted[1])))
         return fitted[1], saved.priors
+
+
+def second_look_rows(panel: Iterable[PanelGrader], start: Priors, rows: int) -> range:
+    """Return the rows of a run whose first answer each judge grades twice.
+
+    There are none if the run has too few rows to learn from, if `start` was learned from as many already, if no judge gives scores,
+    or if judges grade every answer repeatedly anyway.
+    """
+    judges = [grader for grader, _ in llm_graders(panel)]
+    is_known = start.tasks >= CALIBRATION_ROWS or any(judge.repeats > 1 for judge in judges)
+    return range(0) if rows < CALIBRATION_ROWS or not judges or is_known else range(0, CALIBRATION_ROWS, SECOND_LOOK_SPACING)
+
+
+def second_looks_in(trace: Trace) -> int:
+    """Return the number of judges that graded the first answer of a trace more than once."""
+    judges = [grader for grader, _ in llm_graders(trace.scorers)]
+    grades = [f.grader for c in trace.candidates[:1] for f in trace.feedback[c.id]]
+    return sum(grades.count(judge.name) > judge.repeats for judge in judges)
 
 
 def saved_schedules(journal: Journal, run: str) -> dict[str, Any]:

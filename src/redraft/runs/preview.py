@@ -9,7 +9,7 @@ unreadable answer, are left out.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
@@ -26,6 +26,7 @@ from ..middleware.call_costs import CHARS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS
 from ..plans import NoiseAwarePlan, Plan
 from ..plans.prompts import prompts_of
 from ..plans.self_refine import BestOfN
+from ..quality.lineage import llm_graders
 from ..quality.priors import Priors
 from ..quality.simulate import run_to_end, simulate_tasks
 from ..session import Session
@@ -35,6 +36,7 @@ from ..text import pluralize
 from ..usage import NO_USAGE, Usage
 from .config import BatchConfig
 from .dataset import BatchDataset, BatchRow, DatasetSummary
+from .online_priors import second_look_rows
 from .row_key import RowKeys, changed_parts, row_key
 from .row_result import RowResult
 
@@ -95,8 +97,10 @@ def preview_run(
         if not comparison.add(chunk) and not explain and len(samples) >= SAMPLES:
             break
     rows = summary.total - comparison.known
-    ranges = cost_ranges(session, plan, summary, rows)
-    expected = estimate_usage(session, plan, summary, rows)
+    looks = second_look_grades(config, session, plan, summary.total)
+    fewer = {} if comparison.known else looks
+    ranges = cost_ranges(session, plan, summary, rows, (calls_for(session, fewer), calls_for(session, looks)))
+    expected = estimate_usage(session, plan, summary, rows, fewer)
     starts = describe_responses(dataset, summary, writes=session.writer is not None)
     return BatchPreview(
         (f"{pluralize(summary.total, 'row')} in {dataset.source.name}", dataset.shape.description, *starts),
@@ -130,15 +134,35 @@ def describe_responses(dataset: BatchDataset, summary: DatasetSummary, *, writes
         yield f"every row gets a first draft: {dataset.missing_response_reason}"
 
 
+def second_look_grades(config: BatchConfig, session: Session, plan: Plan, rows: int) -> dict[str, int]:
+    """Return how many first answers each judge grades twice in a run of so many rows."""
+    panel, _ = session.common_panel()
+    if not (config.calibrate and config.learns_online and isinstance(plan, NoiseAwarePlan)):
+        return {}
+    is_known = session.labelled_figures.noise_sd is not None
+    looks = 0 if is_known else len(second_look_rows(panel, plan.priors, rows))
+    return {judge.name: looks for judge, _ in llm_graders(panel)}
+
+
+def calls_for(session: Session, grades: Mapping[str, int]) -> int:
+    """Return the number of calls for so many grades by each grader."""
+    graders = session.common_panel()[1].graders
+    return sum(n * calls_per_grade(graders[name]) for name, n in grades.items())
+
+
 def cost_ranges(
-    session: Session, plan: Plan, summary: DatasetSummary, rows: int
+    session: Session, plan: Plan, summary: DatasetSummary, rows: int, looks: Range = (0, 0)
 ) -> tuple[Range, Range, tuple[float, float] | None]:
-    """Return the least and the most calls, tokens and USD for a number of rows, within the budget."""
+    """Return the least and the most calls, tokens and USD for a number of rows, within the budget.
+
+    `looks`: the least and the most calls for second looks.
+    """
     with_response = round(rows * summary.with_response / max(1, summary.total))
     (low_without, high_without), (low_with, high_with) = (calls_per_row(session, plan, with_response=b) for b in (False, True))
     without = rows - with_response
     more = round(rows * (summary.responses - summary.with_response) / max(1, summary.total)) * grading_calls(session, plan)
-    calls = (more + without * low_without + with_response * low_with, more + without * high_without + with_response * high_with)
+    low, high = without * low_without + with_response * low_with, without * high_without + with_response * high_with
+    calls = (more + low + looks[0], more + high + looks[1])
     least, most = tokens_per_call(session, summary)
     tokens = (calls[0] * least, calls[1] * most)
     cost, limits = usd_range(session, calls, tokens), session.options.budget or Budget()
@@ -267,8 +291,10 @@ class ExpectedUsage:
         return ExpectedUsage(min(max(self.calls, calls[0]), calls[1]), min(max(self.tokens, tokens[0]), tokens[1]), usd)
 
 
-def estimate_usage(session: Session, plan: Plan, summary: DatasetSummary, rows: int) -> ExpectedUsage | None:
-    """Return the expected usage of a number of rows; None for a plan of the user's own."""
+def estimate_usage(
+    session: Session, plan: Plan, summary: DatasetSummary, rows: int, looks: Mapping[str, int] | None = None
+) -> ExpectedUsage | None:
+    """Return the expected usage of a number of rows; None for a plan of the user's own. `looks`: second looks by grader."""
     if session.options.plan is not None:
         return None
     panel, roles = session.common_panel()
@@ -282,6 +308,8 @@ def estimate_usage(session: Session, plan: Plan, summary: DatasetSummary, rows: 
         if not (grader.model_free or grader.compares):
             more = (summary.responses - summary.with_response) / summary.total
             steps["grade", grader.name] += rows * more * grader.repeats
+    for name, n in (looks or {}).items():
+        steps["grade", name] += n
     usages = [(kind, expected_usage(kind, n, session, summary)) for kind, n in steps.items()]
     clients = [(roles.judges[by] if by else roles.writer, usage) for (_, by), usage in usages if usage.calls]
     costs = [client.price.cost(usage) if client and client.price else None for client, usage in clients]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from ..plans.adaptive import UNIT_PHRASES
+from ..plans.costs import UNIT_PHRASES
 from ..usage import NO_USAGE, Usage
 from .row_result import NOT_STARTED, RowResult
 

@@ -78,6 +78,7 @@ class ReportBuilder:
     errors: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
     iterations: dict[int, IterationStats] = field(default_factory=dict)
+    bases: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: RowResult) -> None:
         """Count a row that ended."""
@@ -91,6 +92,7 @@ class ReportBuilder:
         first, best = result.columns["initial_score"], result.columns["best_score"]
         if first is not None and best is not None:
             self.uplift.add(best - first)
+            self.bases.update(filter(None, [result.columns["score_basis"]]))
             self.improved += result.improved
             self.unsure += result.unsure
             self.regressed += result.worse and not (result.improved or result.unsure)
@@ -136,6 +138,7 @@ class BatchReport:
         errors: The number of rows by the kind of their error.
         reasons: The first message of each kind of error.
         by_iteration: The gain and the cost of each iteration, over all rows.
+        score_bases: The number of rows of `uplift` by what stands behind their scores, as in `Result.score_basis`.
         end_reason: Why the run ended early: "budget", "deadline", "interrupted", "fatal", "outage" or "disk"; "" if it is complete.
         message: Details of `end_reason`, for people.
         journal_lost: Whether the journal was deleted and could not be restored; if not, the same command resumes the run.
@@ -149,6 +152,7 @@ class BatchReport:
         initial_prior_tasks: The number of tasks to which those were fitted.
         prior_refits: For each refit the first row that it applies to ("from"), and the number of "rows" to which it was fitted.
         prior_rows: The number of rows of this run to which the priors were fitted that are offered to other runs (0: none).
+        second_looks: The number of additional grades of first answers, made to learn how noisy judges are; `usage` includes them.
         saved_prior_tasks: The number of tasks behind the priors that are saved for other runs now.
     """
 
@@ -186,10 +190,12 @@ class BatchReport:
     prior_refits: tuple[Mapping[str, int], ...] = ()
     prior_rows: int = 0
     saved_prior_tasks: int = 0
+    second_looks: int = 0
     unsure: int = 0
     remaining: int = 0
     journal_lost: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)
+    score_bases: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def resumable(self) -> bool:
@@ -260,7 +266,14 @@ class BatchReport:
             f"unchanged {self.unchanged:,}",
             f"regressed (first answer kept) {self.regressed:,}",
         ]
-        return f"score {self.mean_first:.3f} -> {self.mean_best:.3f}, uplift {self.uplift:+.3f}{interval}; {', '.join(counts)}"
+        scores = f"score {self.mean_first:.3f} -> {self.mean_best:.3f}{self._basis_text()}"
+        return f"{scores}, uplift {self.uplift:+.3f}{interval}; {', '.join(counts)}"
+
+    def _basis_text(self) -> str:
+        """Return what stands behind the scores, with a space before it; "" if no judge does."""
+        if len(self.score_bases) == 1:
+            return f" {next(iter(self.score_bases))}"
+        return f" ({', '.join(f'{n:,} {basis}' for basis, n in self.score_bases.items())})" if self.score_bases else ""
 
     def _payment_line(self) -> str:
         u = self.usage
@@ -273,7 +286,16 @@ class BatchReport:
         return f"paid: {u.calls:,} calls, {tokens}, {cost}{saved}; {self.seconds:.1f} s"
 
 
-SUMMARIZED = ("price", "price_unit", "priors", "initial_prior_tasks", "prior_refits", "prior_rows", "saved_prior_tasks")
+SUMMARIZED = (
+    "price",
+    "price_unit",
+    "priors",
+    "initial_prior_tasks",
+    "prior_refits",
+    "prior_rows",
+    "saved_prior_tasks",
+    "second_looks",
+)
 
 
 def _error_line(result: RowResult) -> str:
@@ -288,6 +310,7 @@ def budget_and_priors(report: Mapping[str, Any]) -> dict[str, str]:
         "budget": report.get("excess", ""),
         "price": _price_line(report),
         "priors": "; ".join(_prior_phrases(report)),
+        "calibration": _calibration_line(report),
         "learned": _saved_priors_line(report),
     }
     return {name: line for name, line in lines.items() if line}
@@ -308,6 +331,12 @@ def _prior_phrases(report: Mapping[str, Any]) -> Iterator[str]:
         yield "started with the given priors"
     for refit in report.get("prior_refits", ()):
         yield f"rows from {refit['from']:,} on use priors fitted to {refit['rows']:,} earlier rows"
+
+
+def _calibration_line(report: Mapping[str, Any]) -> str:
+    looks, calls = report.get("second_looks", 0), report.get("calls", 0)
+    share = f" ({looks / calls:.1%} of the calls)" if calls else ""
+    return f"{looks:,} first answers were graded twice, to learn how noisy the judge is{share}" if looks else ""
 
 
 def _saved_priors_line(report: Mapping[str, Any]) -> str:
@@ -333,6 +362,7 @@ def build_report(progress: BatchProgress, builder: ReportBuilder, **others: Any)
         diagnoses=dict(sorted(builder.diagnoses.items())),
         errors=dict(sorted(builder.errors.items())),
         reasons=dict(sorted(builder.reasons.items())),
+        score_bases=dict(sorted(builder.bases.items())),
         by_iteration=tuple(it.as_data(n) for n, it in sorted(builder.iterations.items())),
         price=progress.price,
         price_unit=progress.price_unit,

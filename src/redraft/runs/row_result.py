@@ -15,7 +15,7 @@ from ..core.visible_tests import hidden_results
 from ..errors import RedraftError
 from ..grade_report import grader_feedback
 from ..quality.diagnosis import diagnose, has_significant_gain
-from ..result import Result, broken_musts, parsed_answer, parsed_data, score_interval
+from ..result import Result, broken_musts, forecast, parsed_answer, parsed_data, score_basis, score_interval
 from ..storage.journal import Status
 from ..usage import NO_USAGE, Usage
 
@@ -26,6 +26,7 @@ COLUMNS: Mapping[str, type] = {
     "best_score": float,
     "score_low": float,
     "score_high": float,
+    "score_basis": str,
     "judge_score": float,
     "iterations": int,
     "stop": str,
@@ -39,7 +40,8 @@ COLUMNS: Mapping[str, type] = {
 PARSED = "parsed"
 HIDDEN = ("hidden_passed", "hidden_total")  # the columns of the hidden tests of the best answer
 KEPT = "kept"  # the column of the answers that mode "best" keeps, if it keeps several
-OWN_COLUMNS = {PARSED, KEPT, *HIDDEN, *COLUMNS} - {"judge_score"}  # no grader's column has these names
+FORECAST = "forecast"  # the column of the expected quality of an answer that no judge graded, with `unseen_last`
+OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {"judge_score"}  # no grader's column has these names
 NOT_STARTED = "not_started"
 DATA_FIELDS = ("score_by_iteration", "improved", "worse", "unsure", "truncated", "error_kind")  # in the journal beside the columns
 TOLERANCE = 1e-9
@@ -59,7 +61,7 @@ class RowResult:
             its answers.
         improved: The best answer satisfies more musts than the first, or as many and scores higher by more than the noise of the
             graders explains.
-        worse: A later answer scored lower than the first.
+        worse: A refinement or a repair scored lower than the first answer.
         unsure: The best answer scores higher than the first, but with too few grades to rule out noise.
         truncated: The best answer was cut off.
         error_kind: The class of the error; "not_started" if no budget or time was left; "" without an error.
@@ -125,7 +127,9 @@ def _columns(trace: Trace, stop: StopReason, error: Failure | None, answer: Answ
         "best_score": trace.score,
         "score_low": low,
         "score_high": high,
+        "score_basis": score_basis(trace) or None,
         "judge_score": trace.judge_score,
+        **({FORECAST: expected.mean} if (expected := forecast(trace)) else {}),
         "iterations": trace.iterations,
         "stop": str(stop),
         "diagnosis": str(diagnosis.kind) if diagnosis else None,
@@ -292,5 +296,6 @@ def score_change(trace: Trace) -> tuple[bool, bool, bool]:
     rate_change = estimated.must_pass_rate(best.id) - first_rate
     is_higher = (rate_change or (estimated.score or 0.0) - first_score) > TOLERANCE
     unsure = is_higher and not rate_change and not has_significant_gain(trace)
-    worse = any((rate, score + TOLERANCE) < (first_rate, first_score) for rate, score in later)
+    refined = _ranks(estimated, (c for c in estimated.candidates[starts:] if c.parent is not None))
+    worse = any((rate, score + TOLERANCE) < (first_rate, first_score) for rate, score in refined)
     return is_higher and not unsure, worse, unsure

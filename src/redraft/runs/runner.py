@@ -24,7 +24,6 @@ from typing import Any, Protocol
 
 from ..core.records import Outcome, StopReason
 from ..core.serialize import record_to_json
-from ..core.steps import Step
 from ..core.trace import Trace
 from ..errors import StoreError
 from ..graders.execution import reports_hidden_tests
@@ -32,8 +31,10 @@ from ..middleware import BudgetTracker
 from ..models.registry import alternative_models
 from ..options import Options
 from ..plans import NoiseAwarePlan, Plan, PlanDecision
+from ..plans.rounds import RoundByRound
 from ..quality.lineage import llm_graders
 from ..refinement import (
+    CALIBRATION_KEY,
     Refinement,
     make_refinement,
     resolve_model,
@@ -51,6 +52,7 @@ from .config import BatchConfig
 from .dataset import PendingRow
 from .endpoints import ROW
 from .progress import BatchProgress
+from .row_key import short_hash
 from .row_result import RowResult, failed_result, not_started_result, row_result, with_grader_columns, with_hidden_columns
 
 UNTRIED_ENDS = {"fatal", "outage"}  # if one of these ends the run, a row without an answer counts as not tried
@@ -60,7 +62,7 @@ class RowPolicy(Protocol):
     """Chooses the plans of rows with regard to all rows of the run, as `BudgetPolicy` and `OnlinePriors` do.
 
     Plans are pure: a policy returns plans, and the runner reports to it what they decided. The methods are called in this order,
-    `plan_for` and `decision_made` once for every decision.
+    `decision_made` once for every decision, and `plan_for` also while steps of the last decision are being performed.
     """
 
     async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:
@@ -206,25 +208,34 @@ class RowRunner:
             self._begin(row, refinement.trace)
         store = RowStore(self.journal, name, row.id, self.progress, len(earlier.records) if earlier else 0)
         next_steps = None
-        if isinstance(plan, NoiseAwarePlan) and self.policies:
-            next_steps = partial(self._decide, row, plan)
+        if isinstance(plan, NoiseAwarePlan):
+            next_steps = RoundByRound(partial(self._preview, row, plan), partial(self._decide, row, plan))
             if earlier:
                 for policy in self.policies:
                     policy.row_resumed(row, plan, refinement.trace)
         return replace(refinement, next_steps=next_steps, store=store, owns_session=False), store
 
-    def _decide(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> Sequence[Step]:
-        """Return the next steps by the plan that the policies choose now, and report the decision to them."""
+    def _preview(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> PlanDecision:
+        """Return the decision by the plan that the policies choose now."""
+        for policy in self.policies:
+            plan = policy.plan_for(row, plan, trace)
+        return plan.decide(trace)
+
+    def _decide(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> PlanDecision:
+        """Return the decision by the plan that the policies choose now, and report it to them."""
         for policy in self.policies:
             plan = policy.plan_for(row, plan, trace)
         decision = plan.decide(trace)
         for policy in self.policies:
             policy.decision_made(row, plan, trace, decision)
-        return decision.steps
+        return decision
 
     def _begin(self, row: PendingRow, trace: Trace) -> None:
-        """Create the row in the journal, without the metadata, which only the output needs."""
-        bare = replace(trace, task=replace(trace.task, metadata={}), records=())
+        """Create the row in the journal, without the metadata, which only the output needs, and a hash for a long calibration."""
+        settings = dict(trace.settings)
+        if CALIBRATION_KEY in settings:
+            settings[CALIBRATION_KEY] = short_hash(settings[CALIBRATION_KEY])
+        bare = replace(trace, task=replace(trace.task, metadata={}), records=(), settings=settings)
         self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, bare.header())
 
     async def _advance(self, refinement: Refinement, store: RowStore) -> Trace:
@@ -291,7 +302,8 @@ async def make_session(  # noqa: PLR0917
     session.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))
-    plan = config.plan or options.make_plan(writes=session.writer is not None, noisy=noisy, priors=session.priors)
+    writes, calibration = session.writer is not None, session.calibration
+    plan = config.plan or options.make_plan(writes=writes, noisy=noisy, priors=session.priors, calibration=calibration)
     return session, plan
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import starmap
 from pathlib import Path
 
 from ..cards import Card, ClassRates, Measure, write_card_file
 from ..documents import read_small_text
 from ..errors import StoreError
+from ..quality.calibration import Calibration, LabelPrediction
 from ..text import escape_cell, markdown_table
 from . import plots
 from . import statistics as m
@@ -92,6 +94,10 @@ def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
         yield from markdown_table(
             ("attack", "changed", "95 % interval", "n", "", ""), (measure_cells(Measure(**x)) for x in card.attacks["measures"])
         )
+    if card.calibration:
+        yield f"\n## Scores and people's labels\n\nFrom {format_calibration(card.calibration)}.\n"
+        predictions = ((score, card.calibration.predict(score)) for score in _shown_scores(card.calibration))
+        yield from markdown_table(("score", "expected label", "95 % interval"), starmap(prediction_cells, predictions))
     if card.parse_errors:
         yield "\n## What could not be read\n"
         yield from markdown_table(("complaint", "times"), ((why, str(n)) for why, n in card.parse_errors.items()))
@@ -112,6 +118,25 @@ def card_facts(card: Card) -> Iterator[tuple[str, str]]:
     if card.usage and card.source == "live":
         cost = card.usage["cost"]
         yield "calls", f"{card.usage['calls']} in the last run, cost {'unknown' if cost is None else f'{cost:.4g} USD'}"
+
+
+def _shown_scores(calibration: Calibration) -> list[float]:
+    """Return five scores from the lowest to the highest that was labelled, rounded; fewer if they are close."""
+    low, high = calibration.knots[0][0], calibration.knots[-1][0]
+    return sorted({round(low + (high - low) * i / 4, 2) for i in range(5)})
+
+
+def prediction_cells(score: float, prediction: LabelPrediction) -> tuple[str, str, str]:
+    """Return a score, the expected label and its interval as cells."""
+    low, high = prediction.interval
+    return f"{score:g}", format_number(prediction.mean), f"{format_number(low)} to {format_number(high)}"
+
+
+def format_calibration(calibration: Calibration) -> str:
+    """Return a calibration in words: "people's labels (n = 120): bias +0.050, error 0.210 (of the score itself 0.240)"."""
+    error = f"{format_number(calibration.error_sd)} (of the score itself {format_number(calibration.score_error_sd)})"
+    drift = "" if calibration.drift is None else f", drift {calibration.drift:+.3f} a refinement"
+    return f"{calibration.source}: bias {calibration.bias:+.3f}, error {error}{drift}"
 
 
 def measure_cells(measure: Measure) -> tuple[str, ...]:

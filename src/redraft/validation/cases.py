@@ -38,7 +38,8 @@ class LabelledCase:
     used (kind score), or 1 or 0 (pass). `ranks`: the rank of each response, from 0, equal for ties (pair, ranking). `ratings`:
     the rating of each rater if known, None where one is missing: scores, 1 or 0, or for pairs the better response (1, 2; 0 is a
     tie). `group`: the heading of the report that counts the case. `source_order`: where each response was in the row of a
-    benchmark, whose better responses come first (see `benchmarks`). Raises ConfigError for a label that does not fit its kind.
+    benchmark, whose better responses come first (see `benchmarks`). `parent`: the ID of the case that this response refines, or
+    "". Raises ConfigError for a label that does not fit its kind.
     """
 
     id: str
@@ -50,6 +51,7 @@ class LabelledCase:
     ratings: tuple[float | None, ...] = ()
     group: str = ""
     source_order: tuple[int, ...] = ()
+    parent: str = ""
 
     def __post_init__(self) -> None:
         several = self.kind in {"pair", "ranking"}

@@ -59,9 +59,10 @@ def read_cases(
 ) -> LabelledCases:
     """Read the first `limit` labelled rows: of a file, in any format of `tables.iter_rows`, or of what `tables.open_source` takes.
 
-    `columns` maps roles to columns: prompt, messages, context, reference, tests, id, group; response, or response_a and response_b,
-    or chosen and rejected, or responses; label, ratings (one for each rater), ranking (the rank of each response, from 1, equal for
-    ties) or order (the numbers of the responses, best first). "scores.overall" reaches into objects, "r1,r2,r3" joins columns
+    `columns` maps roles to columns: prompt, messages, context, reference, tests, id, group, parent (the ID of the row that this
+    one refines); response, or response_a and response_b, or chosen and rejected, or responses; label, ratings (one for each
+    rater), ranking (the rank of each response, from 1, equal for ties) or order (the numbers of the responses, best first).
+    "scores.overall" reaches into objects, "r1,r2,r3" joins columns
     to a list (ratings, responses). "label:VALUE" gives the meaning of a value of the label: first, second, tie; pass, fail; a
     number. "where:COLUMN" keeps the rows with that value. Other roles are recognised by the usual names of columns.
 
@@ -85,7 +86,14 @@ def read_cases(
     schema = infer_schema(table, kind)
     find = table.find
     reader = _CaseReader(
-        schema, _prompt_reader(table), _id_reader(table), find("context"), find("reference"), table.find_tests(), find("group")
+        schema,
+        _prompt_reader(table),
+        _id_reader(table),
+        find("context"),
+        find("reference"),
+        table.find_tests(),
+        find("group"),
+        find("parent", ("parent",)),
     )
     cases = list(_read_all_cases(reader.read_case, chosen, skipped))
     if not cases:
@@ -231,6 +239,7 @@ class _CaseReader:
     reference: str | None
     tests: str | None
     group: str | None
+    parent: str | None
 
     def read_case(self, row: Row) -> LabelledCase:
         """Return the case in a row. Raises AmbiguousLabel, or ValueError for invalid messages."""
@@ -240,9 +249,8 @@ class _CaseReader:
         metadata = tests_metadata(row.values) if tests else {}
         task = Task(self.read_prompt(row), id=id, context=context, reference=reference, tests=tests, metadata=metadata)
         label = self.schema.read_label(row, len(responses))
-        group = cell(row, self.group)
-        name = "" if group is None else to_text(group)
-        case = LabelledCase(id, self.schema.kind, task, responses, label.label, label.ranks, label.ratings, name)
+        group, parent = ("" if value is None else to_text(value) for value in (cell(row, self.group), cell(row, self.parent)))
+        case = LabelledCase(id, self.schema.kind, task, responses, label.label, label.ranks, label.ratings, group, parent=parent)
         return _shuffle_pair(case) if self.schema.shuffle else case
 
 

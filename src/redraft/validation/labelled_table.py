@@ -22,7 +22,7 @@ from ..tables.row_values import MISSING, value_at
 from .cases import AmbiguousLabel
 
 INPUT_ROLES = ("prompt", "messages", "context", "reference", "tests", "response", "responses", "response_a", "response_b")
-LABEL_ROLES = ("chosen", "rejected", "label", "ratings", "ranking", "order", "group", "id")
+LABEL_ROLES = ("chosen", "rejected", "label", "ratings", "ranking", "order", "group", "id", "parent")
 OUTPUT_ROLES = ("case", "repeat", "output", "output_ba", "score_1", "score_2", "shown")  # of recorded outputs
 LIST_ROLES = ("ratings", "responses")  # the user may name several columns, separated by commas
 CASE_ID_NAMES = ("id", "pair_id", "question_id", "item_id", "uid", "unique_id")

@@ -32,6 +32,7 @@ from ..graders.base import MESSAGE_NEEDS, has_needed, makes_calls, needs_of
 from ..graders.execution import check_graders
 from ..perform import Roles, make_performer
 from ..protocols import Perform
+from ..quality.calibration import Calibration
 from ..session import Session
 from ..storage import LockedLineFile
 from ..storage.secure_files import make_folder
@@ -39,6 +40,7 @@ from ..usage import NO_USAGE, Usage
 from . import statistics as m
 from .attacks import Attack, attack_success_rates, attacked_cases
 from .benchmark_report import report_of
+from .calibration import calibrate_grader
 from .card_page import write_card
 from .cases import LabelledCase, Verdict
 from .report import ReportConfig, ValidationReport
@@ -127,6 +129,11 @@ class ValidationResult:
     def attacks(self) -> Mapping[str, Measure]:
         """The share of attacks that changed the verdict, by kind of attack; empty without attacks."""
         return {row["name"]: Measure(**row) for row in (self.card.attacks or {}).get("measures", ())}
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The map from scores to people's labels: for kinds score and pass, with 100 labels or more; else None."""
+        return self.card.calibration
 
     @property
     def usage(self) -> Usage | None:
@@ -222,8 +229,9 @@ async def validate_live(
         _check_readable([v for by_case in verdicts.values() for v in by_case], run)
         report = report_of(data.cases, [v for by_case in verdicts.values() for v in by_case], data.report_config)
         attacks = await run.measure_attacks(data, verdicts)
+        calibration = _calibrate(data, [v for by_case in verdicts.values() for v in by_case])
     about = (name, fingerprint, harness.model, today_utc(), data.name, data.sha256, "live")
-    card = Card(*about, attacks=attacks, usage=asdict(run.usage), **_report_fields(data, report))
+    card = Card(*about, attacks=attacks, usage=asdict(run.usage), calibration=calibration, **_report_fields(data, report))
     return ValidationResult(card, report, card_store, run.stop_reason)
 
 
@@ -237,7 +245,8 @@ def validate_recorded(
     _check_readable(verdicts)
     report = report_of(data.cases, verdicts, data.report_config)
     about = (grader, RECORDED_FINGERPRINT, "", today_utc(), data.name, data.sha256, output_format)
-    return ValidationResult(Card(*about, **_report_fields(data, report)), report, card_store)
+    card = Card(*about, calibration=_calibrate(data, verdicts), **_report_fields(data, report))
+    return ValidationResult(card, report, card_store)
 
 
 def _check_readable(verdicts: Sequence[Verdict], run: GraderRun | None = None) -> None:
@@ -261,6 +270,10 @@ def _report_fields(data: LabelledData, result: ValidationReport) -> dict[str, An
         "unjudged": len(data.cases) - result.rows,
         "skipped_rows": data.skipped_rows,
     }
+
+
+def _calibrate(data: LabelledData, verdicts: Sequence[Verdict]) -> Calibration | None:
+    return calibrate_grader(data.cases, verdicts, data.report_config.scale)
 
 
 def today_utc() -> str:

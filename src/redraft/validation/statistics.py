@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from importlib import import_module
-from math import ceil, floor, isfinite, sqrt
+from itertools import pairwise
+from math import ceil, floor, inf, isfinite, nan, sqrt
+from numbers import Real
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from .. import checks
 from ..errors import ConfigError
 
 T = TypeVar("T")
@@ -295,6 +298,40 @@ def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
     return sqrt(squares / sum(len(case) - 1 for case in cases)) if cases else None
 
 
+class IsotonicBlock(NamedTuple):
+    """A range of x to which an isotonic regression gives one value: its ends, the mean of its points, and the value."""
+
+    first: float
+    last: float
+    centre: float
+    value: float
+
+
+def isotonic_blocks(points: Sequence[tuple[float, float]]) -> list[IsotonicBlock]:
+    """Return the blocks of the isotonic regression of y on x (Barlow et al. 1972), in the order of x; their values rise.
+
+    `points` are pairs (x, y); those with one x count as one, with their mean y.
+    """
+    by_x: defaultdict[float, list[float]] = defaultdict(list)
+    for x, y in points:
+        by_x[_check_finite(x)].append(_check_finite(y))
+    xs = sorted(by_x)
+    library = _import_library("scipy.optimize")
+    ends = library.isotonic_regression([fmean(by_x[x]) for x in xs], weights=[len(by_x[x]) for x in xs]).blocks
+    blocks = [xs[int(start) : int(end)] for start, end in pairwise(ends)]
+    return [_isotonic_block({x: by_x[x] for x in block}) for block in blocks]
+
+
+def _isotonic_block(by_x: Mapping[float, Sequence[float]]) -> IsotonicBlock:
+    xs = [x for x, ys in by_x.items() for _ in ys]
+    return IsotonicBlock(xs[0], xs[-1], fmean(xs), fmean(y for ys in by_x.values() for y in ys))
+
+
+def t_quantile(probability: float, degrees_of_freedom: float) -> float:
+    """Return the quantile of Student's t distribution."""
+    return float(_import_library("scipy.special").stdtrit(degrees_of_freedom, probability))
+
+
 # ---- shared
 
 
@@ -302,6 +339,8 @@ def check_dependencies() -> None:
     """Raise ConfigError if a library that the statistics need is not installed. Called before the first model call."""
     for name in ("numpy", "scipy.stats"):
         _import_library(name)
+    if not hasattr(_import_library("scipy.optimize"), "isotonic_regression"):
+        raise ConfigError("calibration needs scipy 1.12 or later: pip install 'redraft[validate]'")
 
 
 def _import_library(name: str) -> Any:
@@ -317,6 +356,23 @@ def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> f
         warnings.simplefilter("ignore")
         value = float(measure(*args, **kwargs))
     return value if isfinite(value) else None
+
+
+def finite_numbers(name: str, values: Iterable[Any], low: float = -inf, high: float = inf) -> list[float]:
+    """Return numbers as floats. Raises ConfigError that names the first one that is missing, not finite or out of range."""
+    values = list(values)
+    numbers = [float(value) if isinstance(value, Real) else nan for value in values]
+    for i, number in enumerate(numbers):
+        if not isfinite(number) or not low <= number <= high:
+            expected = "a finite number" if low == -inf else f"a number in [{low:g}, {high:g}]"
+            raise checks.invalid_argument(f"{name}[{i}]", expected, values[i])
+    return numbers
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise ConfigError unless it is between 0 and 1."""
+    if not (checks.is_number(confidence) and 0 < confidence < 1):
+        raise checks.invalid_argument("confidence", "a number between 0 and 1, such as 0.95", confidence)
 
 
 def _zip_columns(*columns: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -84,7 +84,7 @@ rate_limits = options.group(
 @options.editor
 @options.budget
 @rate_limits
-@setting_options(BatchFields, "engine", "ray_address", "shards", "poll", "learn")
+@setting_options(BatchFields, "engine", "ray_address", "shards", "poll", "learn", "calibrate")
 @click.option("--dry-run", is_flag=True, help="Show the rows, the prompts and the likely cost. Makes no call and writes nothing.")
 @click.option("--explain", is_flag=True, help="Like --dry-run, and also show which rows would be redone, and what changed.")
 @click.option(

@@ -21,7 +21,7 @@ from ...core.trace import Trace
 from ...documents import open_regular
 from ...errors import ConfigError, StoreError
 from ...options import Options
-from ...quality.fit import PIVOT, fit_priors
+from ...quality.fit import fit_priors, lift
 from ...quality.lineage import Observations, llm_graders, observe
 from ...quality.priors import Priors
 from ...session import Session, scoring_graders
@@ -78,7 +78,7 @@ def print_table(saved: Iterable[StoredPriors]) -> None:
     table = plain_table()
     for name in ("key", "model", "graders"):
         table.add_column(name, overflow="fold")
-    for name in ("tasks", "drafts", f"gain at {PIVOT:g}", "noise", "bias"):
+    for name in ("tasks", "drafts", "lift", "noise", "bias"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("learned", no_wrap=True)
     for each in saved:
@@ -90,9 +90,8 @@ def print_table(saved: Iterable[StoredPriors]) -> None:
 
 
 def _cells(priors: Priors) -> list[str]:
-    gain = priors.gain + (priors.retention - 1) * PIVOT
     tasks = f"{priors.tasks:,}" if priors.tasks else ""
-    return [tasks, f"{priors.draft_mean:.2f}", f"{gain:+.2f}", f"{priors.noise_sd:.2f}", f"{priors.bias_sd:.2f}"]
+    return [tasks, f"{priors.draft_mean:.2f}", f"{lift(priors):+.2f}", f"{priors.noise_sd:.2f}", f"{priors.bias_sd:.2f}"]
 
 
 def show_one(name: str, *, as_json: bool) -> None:

@@ -223,7 +223,11 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
         return
     learned, tasks = refinement.session.options.priors == "learned", refinement.plan.priors.tasks
     key = refinement.session.priors_key if learned else None
-    if refinement.plan.priors == Priors():
+    if refinement.plan.calibration and not as_json:
+        warning(
+            f"scores and the target are by {refinement.plan.calibration.source}: the card of {refinement.plan.calibrated_grader!r}"
+        )
+    if refinement.plan.priors == refinement.session.labelled_figures.applied_to(Priors()):
         if not learned:
             return
         with suppress(StoreError):

@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from ...cards import CardStore, Measure
+from ...cards import MIN_CALIBRATION_LABELS, CardStore, Measure
 from ...errors import ConfigError
 from ...graders import as_grader
 from ...text import pluralize, strip_control_sequences
@@ -45,6 +45,7 @@ from ..request import (
 )
 from ..terminal import console, text_line
 
+CALIBRATION_HINT = f"that takes {MIN_CALIBRATION_LABELS} labels from 0 to 1 with a score (another scale: --scale LOW-HIGH)"
 RESUME = "run the same command without --restart to resume"
 MAX_LISTED = 20  # skipped rows that are listed one by one
 PROGRESS_INTERVAL = 2.0  # seconds between two lines of progress
@@ -282,6 +283,10 @@ def show_card(result: ValidationResult) -> None:
     out.print(text_line(f"{card.grader}: {page.format_headline(card.headline)}", "bold"))
     out.print()
     out.print(_measure_table("measure", card.measures))
+    if card.calibration:
+        out.print(text_line(f"calibrated by {page.format_calibration(card.calibration)}"))
+    elif card.kind in {"score", "pass"}:
+        out.print(text_line(f"not calibrated to people's labels: {CALIBRATION_HINT}"))
     if card.class_rates:
         out.print(_table(("class", "precision", "recall", "F1", "n"), map(page.class_rate_cells, card.class_rates)))
     if card.groups:

@@ -194,6 +194,17 @@ class Judge:
         return self._rubric.criteria
 
     @property
+    def score_step(self) -> float | None:
+        """The distance between two neighbouring scores: that of the scale, divided by the criteria.
+
+        None if decimals occur, or if criteria have different weights: then the distances differ.
+        """
+        scale = self._rubric.score_scale
+        if self.scoring == "expectation" or not scale.is_whole or len({c.weight for c in self.criteria}) > 1:
+            return None
+        return 1 / ((scale.high - scale.low) * max(1, len(self.criteria)))
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """The fields that a task must have."""
         return self._rubric.needs

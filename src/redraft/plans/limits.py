@@ -1,0 +1,202 @@
+"""What is left to spend, and what a step takes of it: a plan offers only steps that can be paid for to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from math import floor, inf
+from typing import NamedTuple, TypeAlias
+
+from .. import checks
+from ..core.records import StopReason
+from ..core.trace import PanelGrader, Trace
+from ..usage import Usage
+
+TOLERANCE = 1e-9  # sums of USD are not exact
+NUMBERS = (int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a task may still spend; None: without limit. Whoever asks a plan for steps says it.
+
+    Args:
+        calls: Number of model calls.
+        tokens: Tokens that models read and write.
+        usd: Cost in USD.
+        seconds: Time before the deadline.
+        input_tokens: Tokens that models read.
+        output_tokens: Tokens that models write.
+
+    Raises:
+        ConfigError: A value is negative or not a number.
+    """
+
+    calls: float | None = None
+    tokens: float | None = None
+    usd: float | None = None
+    seconds: float | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+
+    def __post_init__(self) -> None:
+        for value in self.amounts:  # plans make many
+            if value is not None and not (type(value) in NUMBERS and 0 <= value < inf):
+                self._check()
+
+    def _check(self) -> None:
+        for each in fields(self):
+            checks.number(f"left: {each.name}", getattr(self, each.name), optional=True)
+
+    @property
+    def amounts(self) -> tuple[float | None, ...]:
+        """The amounts in the order of the fields."""
+        return self.calls, self.tokens, self.usd, self.seconds, self.input_tokens, self.output_tokens
+
+    @property
+    def limit_names(self) -> list[str]:
+        """The names of the amounts that are limited."""
+        return [name for name, amount in zip(AMOUNTS, self.amounts, strict=True) if amount is not None]
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything is limited."""
+        return self != UNLIMITED
+
+    def allows(self, need: Left) -> bool:
+        """Whether this much can be spent; an unknown need (None) can."""
+        return not self.exceeded_limit(need)
+
+    def exceeded_limit(self, need: Left) -> str:
+        """Return the name of the first limit that the need exceeds; "" if it exceeds none."""
+        if self is UNLIMITED:
+            return ""
+        pairs = zip(AMOUNTS, self.amounts, need.amounts, strict=True)
+        return next((name for name, left, need in pairs if left is not None and need is not None and need > left + TOLERANCE), "")
+
+
+AMOUNTS = tuple(each.name for each in fields(Left))
+UNLIMITED = Left()
+NOTHING = Left(0, 0, 0, 0, 0, 0)
+ONE_CALL = replace(NOTHING, calls=1)
+
+
+class StepNeeds(NamedTuple):
+    """What each kind of step takes: writing a text, all grades of one text, and one more grade by every judge."""
+
+    text: Left
+    grades: Left
+    repeat: Left
+
+    @property
+    def graded_text(self) -> Left:
+        """A text with its grades, one after the other."""
+        return total((self.text, self.grades))
+
+
+def step_needs(trace: Trace, amounts: Collection[str] = AMOUNTS) -> StepNeeds:
+    """Return the mean needs of the steps so far. A text and a grade take at least one call each.
+
+    `amounts`: the names of those to compute; the others are None, except calls.
+    """
+    judges = [grader for grader in trace.pointwise_graders if not grader.model_free]
+    texts = [(c.usage, c.seconds) for c in trace.candidates if c.role in {"generate", "refine"}]
+    feedback = [f for each in trace.feedback.values() for f in each]
+    each = [(judge, mean_need([(f.usage, f.seconds) for f in feedback if f.grader == judge.name], amounts)) for judge in judges]
+    scoring = {judge.name for judge in trace.scorers}
+    return StepNeeds(
+        mean_need(texts, amounts),
+        at_once((need, judge.repeats) for judge, need in each),
+        at_once((need, 1) for judge, need in each if judge.name in scoring),
+    )
+
+
+Sample: TypeAlias = tuple[Usage, float | None]
+
+
+def mean_need(samples: Sequence[Sample], amounts: Collection[str] = AMOUNTS) -> Left:
+    """Return the mean need of steps; None where it is unknown. Before the first one it is one call."""
+    if not samples:
+        return ONE_CALL
+    calls = [usage.calls + usage.cached_calls - usage.retried_calls for usage, _ in samples]
+    uncached = [usage for usage, _ in samples if not usage.cached_calls]  # of cached answers, only the sum of tokens is known
+    return Left(
+        max(1.0, sum(calls) / len(calls)),
+        mean([usage.answer_tokens for usage, _ in samples]) if "tokens" in amounts else None,
+        mean([usage.answer_cost for usage, _ in samples]) if "usd" in amounts else None,
+        mean([seconds for _, seconds in samples]) if "seconds" in amounts else None,
+        mean([usage.input_tokens for usage in uncached]) if "input_tokens" in amounts else None,
+        mean([usage.output_tokens for usage in uncached]) if "output_tokens" in amounts else None,
+    )
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None if a value is unknown."""
+    return None if not values or None in values else sum(filter(None, values)) / len(values)
+
+
+def total(needs: Iterable[Left]) -> Left:
+    """Return the needs of steps that follow one another; a part that is unknown makes the whole unknown."""
+    columns = [*zip(*(need.amounts for need in needs), strict=True)]
+    return Left(*(None if None in values else sum(values) for values in columns))
+
+
+def at_once(needs: Iterable[tuple[Left, int]]) -> Left:
+    """Return the needs of steps that are made at the same time, each so many times."""
+    needs = [*needs]
+    if not needs:
+        return NOTHING
+    if len(needs) == 1 and needs[0][1] == 1:
+        return needs[0][0]
+    times = [need.seconds for need, _ in needs]
+    known = [seconds for seconds in times if seconds is not None]
+    summed = total(need for need, number in needs for _ in range(number))
+    return replace(summed, seconds=max(known) if len(known) == len(times) else None)
+
+
+def minus(left: Left, need: Left) -> Left:
+    """Return what is left beside a step that is made at the same time; its seconds are the same ones."""
+    pairs = zip(left.amounts, need.amounts, strict=True)
+    rest = Left(*(have if have is None or take is None else max(0.0, have - take) for have, take in pairs))
+    return replace(rest, seconds=left.seconds)
+
+
+def plus(left: Left, spent: Left) -> Left:
+    """Return what was left before this was spent."""
+    pairs = zip(left.amounts, spent.amounts, strict=True)
+    return Left(*(have if have is None else have + (used or 0.0) for have, used in pairs))
+
+
+def shortage_text(limit: str, need: Left, left: Left) -> str:
+    """Return what a step takes of a limit and what is left of it, in words."""
+    needed, have = getattr(need, limit), getattr(left, limit)
+    match limit:
+        case "seconds":
+            return f"{needed:.1f} s, {have:.1f} s are left before the deadline"
+        case "usd":
+            return f"{needed:.4g} USD, {have:.4g} USD are left of the budget"
+        case _:
+            return f"{needed:.0f} {limit.replace('_', ' ')}, {have:.0f} {'is' if have == 1 else 'are'} left of the budget"
+
+
+def affordable_count(left: Left, need: Left) -> float:
+    """Return how many steps that take `need` each can be paid for, however long they take."""
+    pairs = zip(replace(left, seconds=None).amounts, need.amounts, strict=True)
+    return min((floor(have / take + TOLERANCE) for have, take in pairs if have is not None and take), default=inf)
+
+
+def rounds_left(left: Left, need: Left) -> float:
+    """Return how many steps that take `need` each can follow one another before the deadline."""
+    if left.seconds is None or not need.seconds:
+        return inf
+    return floor(left.seconds / need.seconds + TOLERANCE)
+
+
+def exhausted_reason(limit: str) -> StopReason:
+    """Return the stop reason of a limit."""
+    return StopReason.DEADLINE if limit == "seconds" else StopReason.BUDGET
+
+
+def asks_model(grader: PanelGrader) -> bool:
+    """Whether a grader grades single answers by a model."""
+    return not (grader.model_free or grader.compares)

@@ -1,0 +1,100 @@
+"""More grades of a text by the same graders: second looks, repeats, and grades that could not be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ..core.records import Candidate, Feedback
+from ..core.steps import Grade
+from ..core.trace import PanelGrader, Trace
+from .self_refine import UNREADABLE_ERROR
+
+MAX_ASKS = 3  # how often a judge whose grades can be read at times is asked for one grade
+
+
+def scoring_judges(trace: Trace) -> list[PanelGrader]:
+    """Return the graders that ask a model for a score."""
+    return [grader for grader in trace.scorers if not grader.model_free]
+
+
+def repeat_steps(trace: Trace, candidate: Candidate) -> list[Grade]:
+    """Return the steps for one more grade of a candidate by every grader that asks a model for a score."""
+    return [Grade(judge.name, trace.task, candidate, next_repeat(trace, judge, candidate)) for judge in scoring_judges(trace)]
+
+
+def second_looks(trace: Trace) -> list[Grade]:
+    """Return the missing steps for one more grade of the first answer by every judge, once that answer has a score."""
+    if not trace.candidates or trace.scores[trace.candidates[0].id] is None:
+        return []
+    return trace.missing(Grade(j.name, trace.task, trace.candidates[0], j.repeats) for j in scoring_judges(trace))
+
+
+def missing_repeats(trace: Trace) -> list[Grade]:
+    """Return the repeated grades of a round that other graders have given already, or failed at."""
+    judges = scoring_judges(trace)
+    steps: list[Grade] = []
+    for c in trace.graded_candidates if len(judges) > 1 else ():
+        more = 0 if trace.is_unchanged(c) else max(times_asked(trace, judge, c) - judge.repeats for judge in judges)
+        steps += (Grade(j.name, trace.task, c, n) for j in judges for n in range(j.repeats, j.repeats + more))
+    return trace.missing(steps)
+
+
+def next_repeat(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
+    """Return the number of a grader's next grade of a candidate."""
+    return [f.grader for f in trace.feedback[candidate.id]].count(grader.name)
+
+
+def times_asked(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
+    """Return how often a grader was asked about a candidate, failures included."""
+    failed = sum(slot[:3] == ("feedback", candidate.id, grader.name) for slot in trace.failures) if trace.failures else 0
+    return next_repeat(trace, grader, candidate) + failed
+
+
+def extra_asks(trace: Trace) -> list[tuple[int, int]]:
+    """Return how often each judge was asked about each candidate more than its `repeats`, failures included: (id, number).
+
+    Candidates that are equal to their parent, and judges that were not asked more often, are left out.
+    """
+    repeats, unchanged = {judge.name: judge.repeats for judge in scoring_judges(trace)}, trace.unchanged_ids
+    asked = Counter((id, f.grader) for id, feedback in trace.feedback.items() for f in feedback)
+    asked.update(slot[1:3] for slot in trace.failures if slot[0] == "feedback")
+    return [
+        (id, number - repeats[name])
+        for (id, name), number in asked.items()
+        if number > repeats.get(name, number) and id not in unchanged
+    ]
+
+
+def repeated_unreadable_grades(trace: Trace, candidate: Candidate) -> list[Grade]:
+    """Return the steps that ask again for grades of a candidate that could not be read; empty if that is not worth it.
+
+    It is not if another grader failed in another way, gave no score or found a must broken, or if a grader was asked
+    `MAX_ASKS` times, or twice while none of its grades of any text could be read.
+    """
+    if trace.scores[candidate.id] is not None or trace.is_unchanged(candidate) or candidate.id in trace.replaced_ids:
+        return []
+    steps: list[Grade] = []
+    for grader in trace.scorers:
+        if (score := trace.grader_score(candidate.id, grader)) is not None and not (grader.must and score < 1):
+            continue
+        errors = [f.error for slot, f in trace.failures.items() if slot[:3] == ("feedback", candidate.id, grader.name)]
+        asked, readable = times_asked(trace, grader, candidate), any(f.grader == grader.name for f in _all_feedback(trace))
+        if set(errors) != {UNREADABLE_ERROR} or asked - grader.repeats >= (MAX_ASKS if readable else 2) - 1:
+            return []
+        steps += (Grade(grader.name, trace.task, candidate, asked + n) for n in range(len(errors) - max(0, asked - grader.repeats)))
+    return steps
+
+
+def readable_share(trace: Trace) -> float:
+    """Return the expected share of grades that can be read: (1 + read) / (2 + asked), and 1 while all could be."""
+    if not trace.failures:
+        return 1.0
+    judges = {judge.name for judge in scoring_judges(trace)}
+    read = sum(f.grader in judges for f in _all_feedback(trace))
+    unread = sum(f.role == "grade" and f.error == UNREADABLE_ERROR for f in trace.failures.values())
+    return (1 + read) / (2 + read + unread) if unread else 1.0
+
+
+def _all_feedback(trace: Trace) -> Iterator[Feedback]:
+    return (f for feedback in trace.feedback.values() for f in feedback)

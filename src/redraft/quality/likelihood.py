@@ -1,0 +1,164 @@
+"""What a score on a coarse scale, or at an end of a scale, says: that a judge's impression lies in an interval.
+
+A judge's impression of a text is its quality, its bias and noise. A score of a fine scale is taken as the impression itself. A yes
+or no, one of a few levels, or a score at an end of the scale says only between which cuts the impression is. The posterior is
+then no longer Gaussian; expectation propagation (Minka 2001, UAI) finds the Gaussian observations that stand for such scores
+best: each has the effect on the mean and the variance that its interval has, given all the others (formulas: README.md).
+
+Nothing here knows of texts and their tree: it works on the mean and the variance of one impression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import erf, erfc, exp, inf, pi, sqrt
+from typing import NamedTuple, TypeAlias
+
+Vector: TypeAlias = list[float]
+
+COARSE_STEP = 0.25  # from this step on (five levels or fewer), every score is an interval; of finer scales, only the ends are
+DEFAULT_STEP = 0.1  # of a scale that is known only by scores at its ends
+MAX_LEVELS = 20  # of the scales that are recognised by their scores
+SCORE_TOLERANCE = 1e-6
+MIN_PRECISION = 1e-6  # of what an interval says
+SQRT_2, SQRT_2PI = sqrt(2), sqrt(2 * pi)
+
+
+class ScoreInterval(NamedTuple):
+    """A score of the text `node`: the impression is between `low` and `high`. Its noise variance is `noise_weight` noise_sd**2."""
+
+    node: int
+    low: float
+    high: float
+    noise_weight: float = 1.0
+
+
+class Site(NamedTuple):
+    """The Gaussian observation that stands for an interval: its precision, and precision times value."""
+
+    precision: float = 0.0
+    weighted_value: float = 0.0
+
+
+class Moments(NamedTuple):
+    """What an interval does to a standard normal variable: its probability, the mean after it, and the loss of variance."""
+
+    probability: float
+    shift: float
+    shrinkage: float
+
+
+def common_step(scores: Iterable[float]) -> float:
+    """Return the largest step, 1 / k for k from 5 to 20, of which all scores are multiples; 0 if there is none.
+
+    If all are 0 or 1, and one is 0, the judge says yes or no: the step is 1. On a finer scale a 0 is much rarer. Scores of 1 alone
+    occur on every scale: `DEFAULT_STEP`.
+    """
+    seen = set(scores)
+    if all(is_end(score) for score in seen):
+        return 1.0 if any(score < SCORE_TOLERANCE for score in seen) else DEFAULT_STEP
+    return next((1 / k for k in range(5, MAX_LEVELS + 1) if all(abs(s * k - round(s * k)) < SCORE_TOLERANCE for s in seen)), 0.0)
+
+
+def is_end(score: float) -> bool:
+    """Whether a score is the lowest or the highest possible."""
+    return score < SCORE_TOLERANCE or score > 1 - SCORE_TOLERANCE
+
+
+def is_interval(score: float, step: float) -> bool:
+    """Whether a score on a scale with this step is an interval, and not a value."""
+    return step >= COARSE_STEP or is_end(score)
+
+
+def has_interval(scores: Iterable[float], step: float) -> bool:
+    """Return whether one of the scores is an interval."""
+    seen = set(scores)
+    return bool(seen) and (is_interval(min(seen), step) or is_interval(max(seen), step))
+
+
+def score_bounds(score: float, step: float) -> tuple[float, float]:
+    """Return between which impressions a judge gives this score: half a step to either side, without bounds at the ends."""
+    low = -inf if score < SCORE_TOLERANCE else score - step / 2
+    return low, inf if score > 1 - SCORE_TOLERANCE else score + step / 2
+
+
+@lru_cache(maxsize=64)
+def upper_bounds(step: float) -> tuple[float, ...]:
+    """Return up to which impressions a judge gives each score of a coarse scale, the last without a bound."""
+    count = round(1 / step)
+    return tuple(score_bounds(k / count, step)[1] for k in range(count + 1))
+
+
+def interval_moments(low: float, high: float) -> Moments:
+    """Return the moments of a standard normal variable that lies between two bounds.
+
+    The shift is (phi(low) - phi(high)) / Z; the shrinkage, in [0, 1], is by how much the variance is below 1.
+    """
+    if low > 0:  # the upper tail, mirrored, keeps its digits
+        mirrored = interval_moments(-high, -low)
+        return Moments(mirrored.probability, -mirrored.shift, mirrored.shrinkage)
+    probability = normal_cdf(high) - normal_cdf(low)
+    if probability < 1e-300:  # beyond 37 standard deviations: all of the mass is at the nearer bound
+        return Moments(0.0, min(high, 0.0), 1.0)
+    at_low, at_high = density(low), density(high)
+    shift = (at_low - at_high) / probability
+    edges = (low * at_low if at_low else 0.0) - (high * at_high if at_high else 0.0)
+    return Moments(probability, shift, min(1.0, max(0.0, shift * shift - edges / probability)))
+
+
+def density(x: float) -> float:
+    """Return the standard normal density."""
+    return exp(-x * x / 2) / SQRT_2PI
+
+
+def normal_cdf(x: float) -> float:
+    """Return the standard normal distribution function, exact in the lower tail."""
+    return erfc(-x / SQRT_2) / 2 if x < 0 else (1 + erf(x / SQRT_2)) / 2
+
+
+def update_sites(
+    intervals: Sequence[ScoreInterval], sites: Sequence[Site], mean: float, variance: float, noise: float
+) -> tuple[Site, ...]:
+    """Return the Gaussian observations that stand for the intervals of one text, each updated once, in order.
+
+    `mean` and `variance` are those of the impression given all scores, with these sites. `noise` is the noise variance of a score.
+    """
+    if len(intervals) == 1:
+        return (_updated_site(intervals[0], sites[0], mean, variance, noise * intervals[0].noise_weight),)
+    updated: list[Site] = []
+    for interval, site in zip(intervals, sites, strict=True):
+        new = _updated_site(interval, site, mean, variance, noise * interval.noise_weight)
+        added, weighted = new.precision - site.precision, new.weighted_value - site.weighted_value
+        mean, variance = (mean + variance * weighted) / (1 + variance * added), variance / (1 + variance * added)
+        updated.append(new)
+    return tuple(updated)
+
+
+def _updated_site(interval: ScoreInterval, site: Site, mean: float, variance: float, noise: float) -> Site:
+    """Return the site that has the effect of the interval, given the mean and the variance without the old site."""
+    remaining = 1 - variance * site.precision
+    if variance <= 0 or remaining <= 1e-9:
+        return site
+    cavity = variance / remaining
+    centre = (mean - variance * site.weighted_value) / remaining
+    sd = sqrt(cavity + noise)
+    moments = interval_moments((interval.low - centre) / sd, (interval.high - centre) / sd)
+    kept = max(1 - cavity * moments.shrinkage / (sd * sd), 1e-9)  # of the variance
+    precision = max((1 / kept - 1) / cavity, MIN_PRECISION)
+    updated_mean = centre + cavity * moments.shift / sd
+    return Site(precision, updated_mean * (1 / cavity + precision) - centre / cavity)
+
+
+def expected_improvement_by_levels(mean: float, slope: float, score_mean: float, score_sd: float, step: float) -> float:
+    """Return E[max(0, d)] for a difference d of this mean after a score on a coarse scale.
+
+    `slope` is by how much d rises with each standard deviation of the impression behind the score.
+    """
+    value, below, density_below = 0.0, 0.0, 0.0
+    for bound in upper_bounds(step):
+        z = (bound - score_mean) / score_sd
+        share, edge = normal_cdf(z), density(z)
+        value += max(0.0, (share - below) * mean + slope * (density_below - edge))
+        below, density_below = share, edge
+    return value
