@@ -3,7 +3,8 @@
     python bench/planning.py [--candidates 16] [--traces 300] [--seed 1] [--json FILE]
 
 Each trace has `--candidates` graded candidates, drafts and refinements of random parents. The CPU time is that of choosing the step
-after the last grade; views of the trace before it are cached, as in a run.
+after the last grade; views of the trace before it are cached, as in a run. The judge scores in tenths; `yes or no` and `saturating`
+are other judges: one that says 0 or 1, and one that gives a third of the texts the highest score.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.posterior import TREE_CACHE
+from redraft.quality.filtering import FILTER_CACHE
+from redraft.quality.tree import TREE_CACHE
 from redraft.usage import Usage
 from tables import table, write
 
@@ -30,26 +32,33 @@ MAX_ATTEMPTS = 1000  # attempts, so that all choices are open
 PLAIN = SelfRefine(target(1.0) | patience(MAX_ATTEMPTS) | max_iterations(MAX_ATTEMPTS))
 NOISE_AWARE = Adaptive(PLAIN, min_expected_gain=0.0, max_attempts=MAX_ATTEMPTS)
 ONE_CALL = Usage(calls=1)
-PLANS = {
-    "SelfRefine": (PLAIN, False),
-    "Adaptive, a family of this shape seen before": (NOISE_AWARE, False),
-    "Adaptive, a shape that is new": (NOISE_AWARE, True),
+TENTHS = PanelGrader("judge"), [k / 10 for k in range(3, 10)]
+YES_OR_NO = PanelGrader("judge", score_step=1.0), [0.0, 1.0]
+SATURATING = PanelGrader("judge"), [*(k / 10 for k in range(4, 10)), 1.0, 1.0, 1.0]
+WAYS = {  # plan, whether the shape is new, judge and its scores
+    "SelfRefine": (PLAIN, False, TENTHS),
+    "Adaptive, a family of this shape seen before": (NOISE_AWARE, False, TENTHS),
+    "Adaptive, a shape that is new": (NOISE_AWARE, True, TENTHS),
+    "Adaptive, yes or no": (NOISE_AWARE, False, YES_OR_NO),
+    "Adaptive, yes or no, a shape that is new": (NOISE_AWARE, True, YES_OR_NO),
+    "Adaptive, saturating": (NOISE_AWARE, False, SATURATING),
+    "Adaptive, saturating, a shape that is new": (NOISE_AWARE, True, SATURATING),
 }
 
 
-def records(chance, n):
-    """Return the records of `n` candidates, each graded once in tenths; two in three are refinements of an earlier one."""
+def records(chance, n, scores):
+    """Return the records of `n` candidates, each graded once; two in three are refinements of an earlier one."""
     for i in range(n):
         parent = chance.randrange(i) if i and chance.random() < 2 / 3 else None
         role = "generate" if parent is None else "refine"
         yield Candidate(i, f"answer {i}: " + "word " * chance.randrange(50, 300), parent, "model", role, usage=ONE_CALL)
-        yield Feedback(chance.randrange(3, 10) / 10, "too long", ("be brief",), candidate=i, grader="judge", usage=ONE_CALL)
+        yield Feedback(chance.choice(scores), "too long", ("be brief",), candidate=i, grader="judge", usage=ONE_CALL)
 
 
-def make_trace(chance, n):
+def make_trace(chance, n, judge, scores):
     """Return a trace without its last grade, and that grade."""
-    *earlier, last = records(chance, n)
-    return Trace(Task("Explain it."), (PanelGrader("judge"),), tuple(earlier)), last
+    *earlier, last = records(chance, n, scores)
+    return Trace(Task("Explain it."), (judge,), tuple(earlier)), last
 
 
 def time_plan(plan, before, last):
@@ -66,14 +75,15 @@ def time_plan(plan, before, last):
 
 
 def measure(given):
-    """Return the CPU milliseconds of each plan for every trace. The plans take turns."""
-    chance, took = random.Random(given.seed), {name: [] for name in PLANS}
-    for _ in range(given.traces):
-        before, last = make_trace(chance, given.candidates)
-        for name, (plan, is_new_shape) in PLANS.items():
+    """Return the CPU milliseconds of each way for every trace. The ways take turns; the traces differ only in their scores."""
+    took = {name: [] for name in WAYS}
+    for n in range(given.traces):
+        for name, (plan, is_new_shape, judge) in WAYS.items():
+            before, last = make_trace(random.Random(f"{given.seed} {n}"), given.candidates, *judge)
             plan(before + last)
             if is_new_shape:
                 TREE_CACHE.clear()
+                FILTER_CACHE.clear()
             took[name].append(time_plan(plan, before, last))
     return took
 

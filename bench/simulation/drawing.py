@@ -35,7 +35,7 @@ class Spot(NamedTuple):
 # Okabe & Ito's colours, legible on white and on black; the dashes distinguish them without colour.
 LINES = {
     "Adaptive, shipped priors": Line("#0072b2", "none"),
-    "Adaptive, learned priors": Line("#d55e00", "7 3"),
+    "Adaptive, learned in 64 rows": Line("#d55e00", "7 3"),
     "Adaptive, true priors": Line("#009e73", "2 3"),
     "best of N": Line("#8b949e", "none"),
 }

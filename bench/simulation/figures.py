@@ -79,19 +79,45 @@ class Mix(NamedTuple):
         low, high = (decile([played.quality for played in point.plays]) for point in (self.low, self.high))
         return Figure(*(a + self.share * (b - a) for a, b in zip(low, high, strict=True)))
 
+    def share_of(self, field):
+        """Return the mean of a field over the tasks that have it, which need not be the same at both settings."""
+        low, high = (mean([getattr(played, field) for played in point.plays]) for point in (self.low, self.high))
+        if low.value is None or high.value is None:
+            return low if high.value is None else high
+        return Figure(*(a + self.share * (b - a) for a, b in zip(low, high, strict=True)))
+
     def summary(self):
         return {
             "calls": mean(self.each("calls")),
+            "rounds": mean(self.each("rounds")),
             "quality": mean(self.each("quality")),
             "p10": self.decile(),
             "reported_minus_latent": mean(self.each("overestimate")),
+            "reporting_error": mean(self.each("distance")),
+            "coverage": self.share_of("covered"),
+            "truly_reached": mean(self.each("good")),
             "says_reached": mean(self.each("reached")),
+            "recall": self.share_of("recalled"),
+            "false_claims": self.share_of("false_claim"),
             "false_convergence": mean(self.each("false")),
+            "failed": mean(self.each("failed")),
+            "failed_graded": mean(self.each("failed_graded")),
+            "ungraded": mean(self.each("ungraded")),
         }
 
 
 def single_setting(point):
     return Mix(point, point)
+
+
+def swept(points):
+    """Return the settings of a policy that no other one beats at as many calls or fewer, as a user chooses who knows them all."""
+    best, kept = float("-inf"), []
+    for point in sorted(points, key=lambda point: (point.calls, -point.quality)):
+        if point.quality > best:
+            best = point.quality
+            kept.append(point)
+    return kept
 
 
 def at_calls(points, calls):
