@@ -241,11 +241,6 @@ class TrustStatus:
     def trusted(self) -> bool:
         return self.status in {"trusted", "deterministic"}
 
-    @property
-    def calibration(self) -> Calibration | None:
-        """What people's labels say about the scores of the grader as it is now; None without such labels."""
-        return calibration_for(self.card) if self.status == "trusted" else None
-
     def to_data(self) -> dict[str, Any]:
         """Return the status as plain data for a trace, with the headline of the card."""
         data: dict[str, Any] = {"status": self.status, "explanation": self.explanation}

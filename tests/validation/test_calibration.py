@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from in_process import run_in_process
-from redraft.cards import Card, Measure, TrustStatus, calibration_for
+from redraft.cards import Card, Measure, calibration_for
 from redraft.errors import ConfigError
 from redraft.quality.calibration import Calibration
 from redraft.validation import fit_calibration, validate_sync
@@ -263,12 +263,10 @@ def test_a_parent_column_shows_drift(tmp_path):
     assert result.calibration.drift_pairs == 60
 
 
-@pytest.mark.parametrize(
-    ("status", "headline", "known"), [("trusted", GOOD, True), ("stale", GOOD, False), ("chance", replace(GOOD, low=-0.1), False)]
-)
-def test_only_a_trusted_card_calibrates(status, headline, known):
-    """A stale card, and one of a grader that may be no better than chance, say nothing about people's labels."""
+@pytest.mark.parametrize(("headline", "known"), [(GOOD, True), (replace(GOOD, low=-0.1), False)])
+def test_only_a_trusted_card_calibrates(headline, known):
+    """The card of a grader that may be no better than chance says nothing about people's labels."""
     calibration = fit_calibration([0.1, 0.5, 0.9], [0.0, 0.5, 1.0])
     card = Card("g", "f", "m", "2026-01-02", "d", "s", "live", "score", 200, 0, headline, calibration=calibration)
-    assert (TrustStatus("g", status, "", card).calibration is not None) == known
+    assert (calibration_for(card) is not None) == known
     assert calibration_for(None) is None

@@ -118,7 +118,7 @@ class Calibration:
         """
         _check_score(score, sd)
         checks.whole_number("candidates", candidates, 1)
-        _check_confidence(confidence)
+        check_confidence(confidence)
         mean, scale = self._mean_and_scale(score, sd)
         return LabelPrediction(mean, self.interval_around(mean, scale, 1 - (1 - confidence) / candidates))
 
@@ -231,6 +231,7 @@ def _check_score(score: float, sd: float | None) -> None:
     checks.number("sd", sd, optional=True)
 
 
-def _check_confidence(confidence: float) -> None:
+def check_confidence(confidence: float) -> None:
+    """Raise ConfigError unless it is between 0 and 1."""
     if not (checks.is_number(confidence) and 0 < confidence < 1):
         raise checks.invalid_argument("confidence", "a number between 0 and 1, such as 0.95", confidence)

@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import ConfigError
+from ..quality.calibration import check_confidence
 from . import statistics as m
 
 RARE_LABELS = 5  # with fewer labels of one kind, the interval of a share is widened to Wilson's
@@ -76,7 +77,7 @@ def ppi_mean(
         ConfigError: A sequence has the wrong length, a number is missing or not finite, or a cluster has labelled and
             unlabelled answers.
     """
-    m.check_confidence(confidence)
+    check_confidence(confidence)
     labelled = _Column.of("labels", labels, clusters)
     judged = _Column.of("scores", scores, clusters)
     _same_length({"labels": labels, "scores": scores})
@@ -142,7 +143,7 @@ def rogan_gladen(
         ConfigError: A value is neither 0 nor 1, a kind of label or the unlabelled verdicts are missing, or the judge is no better
             than chance on the labelled answers.
     """
-    m.check_confidence(confidence)
+    check_confidence(confidence)
     _same_length({"labels": labels, "verdicts": verdicts})
     truth, passed, others = (
         _binary_numbers(name, column)
@@ -183,7 +184,7 @@ def labels_needed(
     checks.number("sd", sd)
     checks.number("correlation", correlation, -1, 1)
     checks.whole_number("unlabelled", unlabelled, 0, optional=True)
-    m.check_confidence(confidence)
+    check_confidence(confidence)
     classical = (NormalDist().inv_cdf(0.5 + confidence / 2) * sd / half_width) ** 2
     if unlabelled is None:
         needed = classical * (1 - correlation**2)

@@ -369,12 +369,6 @@ def finite_numbers(name: str, values: Iterable[Any], low: float = -inf, high: fl
     return numbers
 
 
-def check_confidence(confidence: float) -> None:
-    """Raise ConfigError unless it is between 0 and 1."""
-    if not (checks.is_number(confidence) and 0 < confidence < 1):
-        raise checks.invalid_argument("confidence", "a number between 0 and 1, such as 0.95", confidence)
-
-
 def _zip_columns(*columns: Sequence[Any]) -> list[tuple[Any, ...]]:
     if len({len(column) for column in columns}) > 1:
         raise ConfigError(f"the sequences must be equally long, got {' and '.join(str(len(c)) for c in columns)}")

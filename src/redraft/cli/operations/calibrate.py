@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -40,7 +40,7 @@ class CalibrateArguments(SharedArguments):
 def run_command(values: Mapping[str, Any]) -> int:
     """Learn priors, show and perhaps save them, and return the exit code."""
     a = CalibrateArguments.from_values(values)
-    settings: CalibrationSettings = {**a.settings, "prices": parse_prices(a.price)}  # type: ignore[typeddict-unknown-key]
+    settings = cast("CalibrationSettings", {**a.settings, "prices": parse_prices(a.price)})
     graders = load_graders(a.grader, a.rubric)
     tasks = read_tasks(a.file, dict(text.split("=", 1) for text in a.column))
     learned = run_sync(
