@@ -244,7 +244,7 @@ def test_a_report_is_plain_data_and_invents_no_score(feedback):
     data = json.loads(json.dumps(report.to_dict()))
     assert [f["score"] for f in data["feedback"]] == [each and each.score for each in feedback]
     assert [bool(f["failure"]) for f in data["feedback"]] == [each is None for each in feedback]
-    scored = [each.score for each in feedback if each is not None and not each.is_critique]
+    scored = [each.score for each in feedback if each is not None and not (each.is_critique or each.is_empty)]
     if None in feedback or None in scored or not scored:
         assert report.score is None
     else:

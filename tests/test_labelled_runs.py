@@ -24,6 +24,7 @@ from redraft.quality.lineage import observe
 from redraft.quality.posterior import Posterior
 from redraft.quality.priors import Priors
 from redraft.session import Session
+from redraft.validation import Label, LabelFile, LabelItem, LabelQuestion
 
 CALIBRATION = Calibration(
     labels=120,
@@ -73,10 +74,12 @@ def fingerprint_of(grader=judge, model=None):
     return session.fingerprint(roles, panel[0].name)
 
 
-def save_card(folder, *, fingerprint=None, headline=GOOD, calibration=CALIBRATION, data="labels"):
+def save_card(folder, *, fingerprint=None, headline=GOOD, calibration=CALIBRATION, data="labels", rows=120):
     """Save a card of the judge as it is now, unless told otherwise."""
     fingerprint = fingerprint or fingerprint_of()
-    card = Card("judge", fingerprint, "m", "2026-05-01", data, "0" * 64, "live", "score", 120, 0, headline, calibration=calibration)
+    card = Card(
+        "judge", fingerprint, "m", "2026-05-01", data, "0" * 64, "live", "score", rows, 0, headline, calibration=calibration
+    )
     path = CardStore(folder).card_folder("judge", fingerprint, data, "0" * 64) / "card.json"
     path.parent.mkdir(parents=True)
     path.write_text(card.to_json())
@@ -219,10 +222,10 @@ def test_a_big_folder_of_cards_costs_little(tmp_path):
         save_card(tmp_path / "cards", fingerprint=f"{n:08x}" * 2)
     store = CardStore(tmp_path / "cards")
     start = time.perf_counter()
-    assert store.calibration_of(fingerprint_of()) is None
+    assert store.measures_of(fingerprint_of()) == (None, None)
     assert time.perf_counter() - start < 0.5
     save_card(tmp_path / "cards")
-    assert store.calibration_of(fingerprint_of()) == CALIBRATION
+    assert store.measures_of(fingerprint_of()).calibration == CALIBRATION
 
 
 @pytest.mark.slow
@@ -265,3 +268,61 @@ def test_a_tie_is_broken_only_between_answers_that_reach_the_target():
         goal: len(plan.ending(estimated, posterior).tie_break_pair(Stop(0, StopReason.TARGET))) for goal, plan in plans.items()
     }
     assert pairs == {0.2: 2, 0.33: 0}
+
+
+# ---- labels of people in the browser
+
+
+def label_answers(path, question, n, value_of):
+    """Write labels of one annotator, as `redraft label` does; value_of(k) is the label of item k, whose texts end in a score."""
+    with LabelFile(path, question) as file:
+        for k in range(n):
+            rng = random.Random(k)
+            qualities = [rng.uniform(0.1, 0.9) for _ in range(2 if question.kind == "pair" else 1)]
+            item = LabelItem(f"row {k}", f"Task {k}", tuple(f"text {k} {quality:.3f}" for quality in qualities))
+            file.add(item, Label(item.id, "ann", value_of(qualities), sample="random" if k % 4 == 0 else "chosen"))
+
+
+def noisy_judge_model():
+    """A judge whose scores of one answer differ by 0.05 from call to call."""
+    numbers = random.Random(0)
+    return CallableModel(lambda messages: str(min(1, max(0, float(last_word(messages)) + numbers.gauss(0, 0.05)))), name="noisy")
+
+
+def test_labels_of_answers_on_a_scale_make_a_calibration(tmp_path):
+    """The file knows its scale, so that nobody must repeat it; scores of runs are then in people's points."""
+    path = tmp_path / "labels.jsonl"
+    label_answers(path, LabelQuestion("score", scale=(1, 5)), 110, lambda qualities: float(round(1 + 4 * qualities[0])))
+    validated = redraft.validation.validate_sync(path, judge, judge_model(), cards_dir=tmp_path / "cards")
+    assert any("28 drawn at random, 82 chosen" in note for note in validated.column_notes)
+    validated.save_card()
+    assert validated.calibration.labels == 110
+    assert abs(validated.calibration.bias) < 0.05
+    result = refine_sync("q", writer(), judge, judge_model(), cards_dir=tmp_path / "cards", max_iterations=1)
+    assert result.score_basis == "by people's labels (n = 110)"
+
+
+def test_labels_of_pairs_decide_trust_and_show_the_noise(tmp_path):
+    """A judge that prefers what people prefer is trusted, and repeated scores of the pairs are the noise of the priors."""
+    path, cards = tmp_path / "labels.jsonl", tmp_path / "cards"
+    label_answers(path, LabelQuestion("pair"), 60, lambda qualities: 1.0 + (qualities[1] > qualities[0]))
+    redraft.validation.validate_sync(path, judge, noisy_judge_model(), repeats=2, cards_dir=cards).save_card()
+    session = Session(Options(cards_dir=cards), writer(), judge, noisy_judge_model())
+    assert session.priors.noise_sd == pytest.approx(0.05, rel=0.25)
+    assert session.labelled_figures.noise_error == pytest.approx(session.priors.noise_sd / (2 * 120) ** 0.5)
+    assert session.calibration.for_plan == (None, "")
+    result = refine_sync("q", writer(), judge, noisy_judge_model(), cards_dir=cards, max_iterations=1, require_validated="error")
+    assert result.score_basis == "by this judge"
+    assert Session(Options(cards_dir=tmp_path / "none"), writer(), judge, noisy_judge_model()).priors == Priors()
+
+
+@pytest.mark.parametrize(
+    ("preference", "basis"), [((0.8, 0.7, 0.9), BY_LABELS), ((0.5, 0.4, 0.6), "by this judge")], ids=["agrees", "chance"]
+)
+def test_labels_of_pairs_do_not_hide_a_calibration(tmp_path, preference, basis):
+    """A larger card by pairs leaves the calibration of single answers in force, unless it shows that the judge is at chance."""
+    cards = tmp_path / "cards"
+    save_card(cards)
+    save_card(cards, headline=Measure("preference", *preference, 400, 0.5), calibration=None, data="pairs", rows=400)
+    result = refine_sync("q", writer(), judge, judge_model(), cards_dir=cards, max_iterations=1)
+    assert result.score_basis == basis

@@ -110,10 +110,7 @@ def check(outcome, *, unseen):
         for c in trace.candidates
         if c.role in {"generate", "refine"} and not trace.is_unchanged(c) and c.id not in trace.replaced_ids
     ]
-    grades = [r for r in trace.records if isinstance(r, Feedback) or (isinstance(r, Failure) and r.role == "grade")]
-    unread = any(grade.usage.calls > isinstance(grade, Feedback) for grade in grades)
-    is_missing = all if unread else any  # to ask a judge again takes the call of another one, if no other is left
-    left = [c.id for c in paid if judges and is_missing(missing_grade(trace, c, grader) for grader in judges)]
+    left = [c.id for c in paid if any(missing_grade(trace, c, grader) for grader in judges)]
     if stop == "deadline":  # how long a call takes is not known
         return
     assert left == [] or (unseen and left == [paid[-1].id]), (left, trace.outcome)

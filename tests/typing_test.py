@@ -10,11 +10,22 @@ from typing import Any, assert_type
 import redraft
 from redraft import Budget, Feedback, Judge, Result, ScriptedModel, SelfRefine, Task, Trace, Usage
 from redraft.protocols import JudgeClient, Grader, Model
+from redraft.comparison import ComparisonReport, RunResults, read_results
 from redraft.core.task import Message
 from redraft.core.stopping import patience, target
 from redraft.errors import RedraftError
 from redraft.grading import GradeReport, GraderFeedback, grade_many
-from redraft.validation import Calibration, ValidationResult, fit_calibration, ppi_difference, ppi_mean
+from redraft.pytest_plugin import RedraftGate
+from redraft.runs import RunForecast
+from redraft.validation import (
+    Calibration,
+    GraderComparison,
+    ValidationResult,
+    fit_calibration,
+    paired_difference,
+    ppi_difference,
+    ppi_mean,
+)
 
 
 async def entry_points() -> None:
@@ -84,3 +95,20 @@ def labels_of_people() -> None:
     assert_type((mean, low, high), tuple[float, float, float])
     assert_type(ppi_mean([1, 0], [0.9, 0.2], [0.5]).interval, tuple[float, float] | None)
     assert_type(ppi_difference([(1, 0)], [(0.9, 0.2)]).value, float)
+
+
+async def comparisons() -> None:
+    report = await redraft.comparison.compare("a.jsonl", "b.jsonl", labels="people.jsonl", slices=["topic"], margin=0.03)
+    assert_type(report, ComparisonReport)
+    assert_type(report.interval, tuple[float, float] | None)
+    tasks = [{"prompt": "q"}]
+    run = redraft.comparison.compare_sync("openai:x", "openai:y", tasks, graders="clarity", judge="openai:z", max_in_flight=4)
+    assert_type(run.gate == "not worse", bool)
+    assert_type(read_results("log.eval", score="match"), RunResults)
+    assert_type(await redraft.validation.compare_graders("people.csv", "clarity", "judge", "openai:x"), GraderComparison)
+    assert_type(paired_difference([0, 1], [1, 1]).value, float)
+    assert_type((await redraft.batch("in.jsonl", pilot=20)).forecast, RunForecast | None)
+
+
+def gate(redraft_gate: RedraftGate) -> None:
+    assert_type(redraft_gate("a.jsonl", "b.jsonl", margin=0.05), ComparisonReport)

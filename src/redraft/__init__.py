@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
+    from . import comparison as comparison
     from . import errors as errors
     from . import graders as graders
     from . import grading as grading
@@ -61,7 +62,7 @@ _LAZY_MODULES = {
     "with_weight": "graders",
 }
 
-_MODULES = ("errors", "graders", "grading", "validation")  # available without an import of their own
+_MODULES = ("comparison", "errors", "graders", "grading", "validation")  # available without an import of their own
 
 _MOVED_NAMES = {
     "Comparison": "core.records",

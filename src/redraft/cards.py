@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .core.serialize import field_validators, object_from_json, unpack
 from .core.trace import PanelGrader
@@ -35,6 +35,8 @@ from .storage.secure_files import data_dir, make_folder
 
 MIN_ROWS = 10  # fewer rows prove nothing
 MIN_CALIBRATION_LABELS = 100  # labels with scores from which a card holds a calibration
+MIN_NOISE_ANSWERS = 50  # answers that were scored repeatedly, from which the noise is known well enough for priors
+NOISE = "noise sigma"  # the name of the measure of the noise of scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,17 @@ def format_measure(measure: Measure) -> str:
     return f"{measure.name} {value}{interval} of {measure.n} rows{chance}"
 
 
+class JudgeMeasures(NamedTuple):
+    """What validation cards say about the scores of a judge; None for what they do not say.
+
+    `calibration` is by labels of single answers. `noise` is the standard deviation of repeated scores of the same answers, and how
+    many answers had them; validations with labels of pairs measure it, too.
+    """
+
+    calibration: Calibration | None = None
+    noise: tuple[float, int] | None = None
+
+
 @dataclass(frozen=True)
 class CardStore:
     """A folder of cards, with a subfolder for every validation: one grader and model on one data set."""
@@ -178,17 +191,24 @@ class CardStore:
         """Return the cards of the grader of that name, the newest first; a warning tells of those that cannot be read."""
         return [card for card in _read_cards(self.folder.glob(f"{_slug(grader)}-*/card.json")) if card.grader == grader]
 
-    def calibration_of(self, fingerprint: str) -> Calibration | None:
-        """Return what people's labels say about the grader with this fingerprint; None without a trusted card that holds it.
+    def measures_of(self, fingerprint: str) -> JudgeMeasures:
+        """Return what labels of people say about the scores of the grader with this fingerprint.
 
-        Only cards of this grader are read, in the folders that `card_folder` names, and no warning is given: every run asks.
+        The card with the most rows decides whether it is trusted, whatever the kind of its labels: a grader that does not prefer
+        what people prefer has no calibration either. Only cards of this grader are read, in the folders that `card_folder` names,
+        and no warning is given: every run asks.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = _read_cards(self.folder.glob(f"*-{fingerprint[:8]}-*/card.json"))
-        current = (card for card in found if card.fingerprint == fingerprint)
-        calibration = calibration_for(max(current, key=lambda card: card.rows, default=None))
-        return calibration if calibration and calibration.labels >= MIN_CALIBRATION_LABELS else None
+        current = sorted((card for card in found if card.fingerprint == fingerprint), key=lambda card: -card.rows)
+        if not current or not current[0].trusted:
+            return JudgeMeasures()
+        calibrations = filter(None, map(calibration_for, current))
+        calibration = next((each for each in calibrations if each.labels >= MIN_CALIBRATION_LABELS), None)
+        noises = (measure for card in current if card.trusted for measure in card.measures if measure.name == NOISE)
+        noise = ((each.value, each.n) for each in noises if each.value and each.n >= MIN_NOISE_ANSWERS)
+        return JudgeMeasures(calibration, next(noise, None))
 
     def trust_status(self, grader: str, fingerprint: str) -> TrustStatus:
         """Return what the cards say about a grader as it is now. The card with the most rows counts; cards of recordings do not."""

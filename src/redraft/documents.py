@@ -47,6 +47,8 @@ def open_regular(path: str | Path, *, streams: bool = False) -> FileIO:
 
     With `streams` a pipe or device that is named in /dev or /proc is opened too.
     """
+    if "\0" in os.fspath(path):
+        raise OSError(errno.EINVAL, "its name has a zero byte")
     file = FileIO(path, "rb", opener=_open_nonblocking)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         if not (streams and str(path).startswith(("/dev/", "/proc/"))):

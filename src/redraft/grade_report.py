@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -61,8 +63,9 @@ class GraderFeedback:
     @property
     def criteria(self) -> tuple[CriterionScore, ...]:
         """Scores by criterion: the mean over the repeats, with the evidence and the action of the lowest."""
-        names = dict.fromkeys(criterion.name for f in self.repeats for criterion in f.criteria)
-        by_name = {name: [c for f in self.repeats for c in f.criteria if c.name == name] for name in names}
+        by_name: defaultdict[str, list[CriterionScore]] = defaultdict(list)
+        for criterion in (c for f in self.repeats for c in f.criteria):
+            by_name[criterion.name].append(criterion)
         return tuple(
             replace(min(scores, key=lambda c: c.score), score=sum(c.score for c in scores) / len(scores))
             for scores in by_name.values()
@@ -204,13 +207,13 @@ class GradeReport:
 
 def grader_feedback(trace: Trace, candidate: int) -> tuple[GraderFeedback, ...]:
     """Return the feedback of each grader of the panel that grades single responses, in the order of the panel."""
-    return tuple(_feedback_of(trace, candidate, grader) for grader in trace.panel if not grader.compares)
+    failures = [r for r in trace.records if isinstance(r, Failure) and r.step_slot[:2] == ("feedback", candidate)]
+    return tuple(_feedback_of(trace, candidate, grader, failures) for grader in trace.panel if not grader.compares)
 
 
-def _feedback_of(trace: Trace, candidate: int, grader: PanelGrader) -> GraderFeedback:
+def _feedback_of(trace: Trace, candidate: int, grader: PanelGrader, failures: Iterable[Failure]) -> GraderFeedback:
     given = tuple(f for f in trace.feedback.get(candidate, ()) if f.grader == grader.name)
     failed = [f for slot, f in trace.failures.items() if slot[:3] == ("feedback", candidate, grader.name)]
-    all_failures = [r for r in trace.records if isinstance(r, Failure) and r.step_slot[:3] == ("feedback", candidate, grader.name)]
     score = trace.grader_score(candidate, grader) if candidate in trace.feedback else None
-    usage = sum((f.usage for f in all_failures), NO_USAGE)
+    usage = sum((f.usage for f in failures if f.step_slot[2:3] == (grader.name,)), NO_USAGE)
     return GraderFeedback(grader.name, given, failed[0] if failed else None, grader.must, grader.weight, score, usage)

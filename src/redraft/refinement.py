@@ -145,7 +145,7 @@ def make_refinement(
     if prompts := prompts_of(options.plan or options):
         prompts.check_task(trace.task)
     writes, noisy = roles.writer is not None, bool(llm_graders(panel))
-    plan = options.make_plan(writes=writes, noisy=noisy, priors=session.priors, calibration=session.calibration)
+    plan = options.make_plan(writes=writes, noisy=noisy, priors=session.priors, calibration=session.calibration.for_plan)
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if options.budget or deadline_at is not None:

@@ -144,18 +144,22 @@ class Reservations:
 
     async def _grade(self, perform: Perform, step: Grade | Compare, candidate_id: int) -> Record:
         pending = self._pending.get(candidate_id)
-        if pending is None or step.grader not in {grader.name for grader in self._llm_graders}:
+        member = next((grader for grader in self._llm_graders if grader.name == step.grader), None)
+        if pending is None or member is None:
             return await self._grade_alone(perform, step)
-        token, must_end = RESERVATION.set(pending.reservation), True
+        calls = sum(1 for _ in self._call_needs(member, 1))
+        part = self.budget_tracker.split(pending.reservation, calls)  # to ask again takes no call of another grader
+        token, must_end = RESERVATION.set(part), True
         try:
             record = await perform(step)
             must_end = isinstance(record, Failure) and record.stop_reason is not None
         finally:
             RESERVATION.reset(token)
+            self.budget_tracker.release(part)
             pending.repeats_left -= 1
             if must_end or pending.repeats_left <= 0:
                 self.budget_tracker.release(pending.reservation)
-        self._note_grade(step, pending, record)
+        self._note_grade(step, pending, part.max_prompt_bytes, record)
         return record
 
     async def _grade_alone(self, perform: Perform, step: Grade | Compare) -> Record:
@@ -229,11 +233,11 @@ class Reservations:
             )
             yield client.costs.grade_cost(size, getattr(grader, "max_tokens", None), JUDGE_TOKEN_FACTOR)
 
-    def _note_grade(self, step: Grade | Compare, pending: PendingGrades, record: Record) -> None:
-        """Record the prompt size, the calls and the duration of a grade."""
+    def _note_grade(self, step: Grade | Compare, pending: PendingGrades, prompt: int, record: Record) -> None:
+        """Record the bytes of the longest prompt, the calls and the duration of a grade."""
         statistics, grader = self.statistics, step.grader
         text = utf8_size(step.candidate.text) if isinstance(step, Grade) else 0
-        if prompt := pending.reservation.max_prompt_bytes:
+        if prompt:
             rest = prompt - text - self._task_size.bytes
             statistics.instruction_bytes[grader] = max(statistics.instruction_bytes.get(grader, 0), rest)
         if isinstance(record, Failure):

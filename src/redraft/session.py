@@ -64,14 +64,23 @@ class LimitCalls(Protocol):
 
 
 class JudgeCalibration(NamedTuple):
-    """What people's labels say about a grader on the panel; `calibration` is None without such labels."""
+    """What people's labels say about a grader on the panel; `calibration` is None without labels of single answers.
+
+    `noise` is the standard deviation of repeated scores in its validation, and how many answers had them.
+    """
 
     calibration: Calibration | None = None
     grader: str = ""
+    noise: tuple[float, int] | None = None
+
+    @property
+    def for_plan(self) -> tuple[Calibration | None, str]:
+        """The calibration and the name of its judge, as a plan takes them."""
+        return self.calibration, self.grader if self.calibration else ""
 
     def figures(self, panel: Iterable[PanelGrader]) -> LabelledFigures:
         """Return what the labels say about the noise and the drift of the grader."""
-        return labelled_figures(self.calibration, next((g for g in panel if g.name == self.grader), None))
+        return labelled_figures(self.calibration, next((g for g in panel if g.name == self.grader), None), self.noise)
 
 
 @dataclass
@@ -164,15 +173,19 @@ class Session:
             if store.folder.is_dir():
                 panel, roles = self._any_panel()
                 judges = [grader for grader in scoring_graders(panel) if not grader.model_free]
-                found = {judge.name: store.calibration_of(self.fingerprint(roles, judge.name)) for judge in judges}
-                calibrated = [JudgeCalibration(calibration, name) for name, calibration in found.items() if calibration]
+                found = {judge.name: store.measures_of(self.fingerprint(roles, judge.name)) for judge in judges}
+                calibrated = [
+                    JudgeCalibration(each.calibration, name, each.noise) for name, each in found.items() if each.calibration
+                ]
+                if not calibrated and len(found) == 1:
+                    calibrated = [JudgeCalibration(None, name, each.noise) for name, each in found.items() if each.noise]
                 return calibrated[0] if len(calibrated) == 1 else JudgeCalibration()
         return JudgeCalibration()
 
     @property
     def labelled_figures(self) -> LabelledFigures:
         """What people's labels say about the noise and the drift of the judge."""
-        return self.calibration.figures(self._any_panel()[0]) if self.calibration.calibration else UNLABELLED
+        return self.calibration.figures(self._any_panel()[0]) if self.calibration.grader else UNLABELLED
 
     @property
     def priors(self) -> Priors:

@@ -536,6 +536,15 @@ class BatchFields:
         **PYTHON_ONLY,
     )
     limit: int | None = setting(None, WholeNumber(1, MAX_ROWS), "Read only the first N rows.", metavar="N", **NOT_IN_FILES)
+    pilot: int | None = setting(
+        None,
+        WholeNumber(2, 10_000),
+        "Run only a stratified sample of N rows, keep their results, and forecast what the others take.",
+        detail="`report.forecast` has the calls, tokens, cost and time. The output is written by the run without `pilot`, which "
+        'reuses these rows. Needs `engine="local"`. See [Pilot](batch.md#pilot).',
+        metavar="N",
+        **NOT_IN_FILES,
+    )
     engine: ExecutionEngine = setting(
         "local",
         Keyword(get_args(ExecutionEngine)),

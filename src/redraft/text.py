@@ -10,9 +10,10 @@ from typing import Any
 CONTROL_SEQUENCES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 TIME_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
-MARKDOWN_ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#"} | {
+MARKDOWN_ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#~$"} | {
     ord(mark): f"&{name};" for mark, name in zip("<>&", ("lt", "gt", "amp"), strict=True)
 }
+LINKS = re.compile(r"(?<=[a-z]):(?=//)|(?<=www)\.|@", re.IGNORECASE)  # what GitHub makes links and mentions of
 
 
 def strip_control_sequences(text: str) -> str:
@@ -58,7 +59,7 @@ def markdown_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> 
         yield f"| {' | '.join(map(escape_cell, cells))} |"
 
 
-def escape_cell(text: Any) -> str:
-    """Return untrusted text as a table cell: on one line, at most 300 characters, with Markdown and HTML syntax escaped."""
+def escape_cell(text: Any, limit: int = 300) -> str:
+    """Return untrusted text as a table cell: on one line, of at most `limit` characters, with Markdown and HTML syntax escaped."""
     flat = " ".join(strip_control_sequences(str(text)).split())
-    return flat[:300].translate(MARKDOWN_ESCAPES)
+    return LINKS.sub(lambda found: f"&#{ord(found[0])};", flat[:limit].translate(MARKDOWN_ESCAPES))

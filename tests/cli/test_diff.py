@@ -1,10 +1,13 @@
 """The word diff, in any script."""
 
+from time import perf_counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.cli.terminal import render_diff, tokens, word_diff
+from redraft.cli.terminal import render_diff
+from redraft.word_diff import tokens, word_diff
 
 TEXTS = st.text(alphabet=st.sampled_from("ab c\n.é日本語です कि่ม🙂‍️"), max_size=60)
 
@@ -45,3 +48,23 @@ def test_a_diff_of_a_long_text_shows_changes_with_their_context():
     after = before.replace("old", "added")
     assert len(render_diff(before, after, colour=False).plain) < 150
     assert len(render_diff(before, after, colour=False, full=True).plain) > len(before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a " * 2_900, "a " * 2_800),
+        (" ".join(str(i % 50) for i in range(2_900)), " ".join(str(i * 7 % 50) for i in range(2_900))),
+        ("\n" * 9_000, "\n" * 9_001),
+        ("x y\n" * 200_000, "x z\n" * 200_000),
+        ("x" * 3_000_000, "y" * 3_000_000),
+    ],
+    ids=["one word", "few words", "empty lines", "many lines", "one line"],
+)
+def test_long_texts_take_a_bounded_time(before, after):
+    """Whatever is repeated in them: a minute before, a second now."""
+    start = perf_counter()
+    found = word_diff(before, after)
+    assert perf_counter() - start < 10
+    assert "".join(p.text for p in found if p.kind != "added") == before
+    assert "".join(p.text for p in found if p.kind != "removed") == after

@@ -82,6 +82,24 @@ def test_an_output_in_another_folder_names_its_run(journal):
     assert told.returncode == 0 and "3 done" in told.out
 
 
+def test_a_run_with_a_name_of_its_own_is_found_by_its_output(journal):
+    """The output, the journal and the name mean the same run; with several runs in a journal, each is found by its own output."""
+    batch(journal, "named.jsonl", "--name", "mine")
+    for name in ("named.jsonl", "named.jsonl.journal", "mine"):
+        told = journal("runs", "show", name, "--json")
+        assert told.returncode == 0, told.err
+        assert json.loads(told.out)["name"] == "mine"
+    batch(journal, "second.jsonl", "--name", "other", "--journal", "named.jsonl.journal")
+    for name, run in (("named.jsonl", "mine"), ("other", "other"), ("second.jsonl", "other")):
+        assert json.loads(journal("runs", "show", name, "--json").out)["name"] == run
+    several = journal("runs", "show", "named.jsonl.journal")
+    assert several.returncode == 2 and "'mine', 'other'" in several.err
+    (journal.folder / "broken.jsonl.journal").write_bytes(b"not a journal")
+    broken = journal("runs", "show", "broken.jsonl")
+    assert broken.returncode == 1 and "broken.jsonl.journal" in broken.err
+    assert "there is no run" not in broken.err
+
+
 def test_traces_are_exported_as_json_lines(journal):
     """Each line is a row in input order that `redraft show` can read; stdout works as well."""
     told = journal("runs", "export", "out.jsonl", "-o", "traces.jsonl")

@@ -117,8 +117,10 @@ class Provider(Endpoint):
         if len(lines) > self.given.most:
             return batch.update(status="failed", errors={"data": [{"code": "token_limit_exceeded", "message": "too much"}]})
         if number <= self.given.fail:
+            self.counts["unanswered"] += len(lines)
             return batch.update(status="failed", errors={"data": [{"code": "odd", "message": "not today"}]})
         expired = number <= self.given.expire
+        self.counts["unanswered"] += len(lines) // 2 if expired else 0
         answers = [(self.answer(line) if not (expired and i % 2) else expired_line(line)) for i, line in enumerate(lines)]
         good = [a for a in answers if a["response"] and a["response"]["status_code"] == 200]
         bad = [a for a in answers if a not in good]

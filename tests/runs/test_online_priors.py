@@ -450,6 +450,9 @@ async def test_every_fourth_of_the_first_rows_gets_a_second_look(tmp_path, rows,
     )
     told = saved_refits(tmp_path / "out.jsonl.journal")["refits"]
     assert [*told] == ["8", "32"][:1] and told["8"]["noise_sd"] != Priors().noise_sd
+    said.clear()
+    await run_of(rows, tmp_path / "out.jsonl", Writer(), judge=Reader(), say=said.append, max_iterations=0).go()
+    assert not any("calibrating" in line for line in said)
 
 
 @pytest.mark.parametrize(

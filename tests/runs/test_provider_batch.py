@@ -156,13 +156,15 @@ async def test_failed_items_are_handled_like_failed_calls(tmp_path, provider, ru
     assert server.counts()["again"] == 2 and report.usage.retried_calls == 2
 
 
-@pytest.mark.parametrize("options, again", [(("--expire", 2), 24), (("--fail", 2), 48)], ids=["expired", "failed"])
-async def test_items_without_an_answer_are_submitted_again(tmp_path, local, provider, run_by_provider_batch, options, again):
+@pytest.mark.parametrize("option", ["--expire", "--fail"])
+async def test_items_without_an_answer_are_submitted_again(tmp_path, local, provider, run_by_provider_batch, option):
     """They are in the next batch; the output is the same, and they do not count as paid."""
-    server = provider(*options)
+    server = provider(option, 2)
     report = await run_by_provider_batch(server.model)
     assert (tmp_path / "out.jsonl").read_bytes() == local[0]
-    assert (server.counts()["again"], report.usage.calls) == (again, local[1])
+    counts = server.counts()
+    assert counts["again"] == counts["unanswered"] > 0
+    assert report.usage.calls == local[1]
 
 
 async def test_an_item_without_an_answer_in_three_batches_fails_its_row(tmp_path, rows, provider, run_by_provider_batch):

@@ -38,13 +38,13 @@ def test_the_estimate_is_that_of_the_formula():
     assert w == pytest.approx(covariance / (variance(SCORES + OTHERS) * (1 + n / many)))
     corrected = [y - w * f for y, f in zip(LABELS, SCORES, strict=True)]
     assert found.value == pytest.approx(w * fmean(OTHERS) + fmean(corrected))
-    assert found.standard_error == pytest.approx(sqrt(w * w * variance(OTHERS) / many + variance(corrected) / n))
-    assert found.interval == pytest.approx(
-        [found.value + side * t_quantile(0.975, n - 1) * found.standard_error for side in (-1, 1)]
-    )
+    fixed = sqrt(w * w * variance(OTHERS) / many + variance(corrected) / n)  # as if the weight were known
+    assert fixed < found.standard_error < 1.2 * fixed
+    few, many = (t_quantile(0.975, freedom) * found.standard_error for freedom in (n - 1, n + many - 2))
+    assert many < found.interval[1] - found.value < few
     assert (found.labels, found.unlabelled, found.clusters) == (15, 20, 15)
     assert found.value == pytest.approx(PACKAGE[0], abs=0.002)
-    half = NormalDist().inv_cdf(0.975) * found.standard_error
+    half = NormalDist().inv_cdf(0.975) * fixed
     assert (found.value - half, found.value + half) == pytest.approx(PACKAGE[1:], abs=0.004)
 
 
@@ -66,6 +66,20 @@ def test_intervals_cover_the_mean_label(n):
         widths.append((high - low) / (alone[1] - alone[0]))
     assert 0.92 <= fmean(hits) <= 0.98
     assert fmean(widths) < 0.8
+
+
+@pytest.mark.parametrize(("share", "right"), [(0.1, 0.7), (0.9, 0.9), (0.5, 0.7)])
+@pytest.mark.slow(but_each=3)
+def test_intervals_cover_shares(share, right):
+    """Also shares near 0 and 1, with a good judge and with a bad one."""
+    rng, hits = random.Random(f"{share}"), 0
+    for _ in range(500):
+        labels = [float(rng.random() < share) for _ in range(400)]
+        scores = [label if rng.random() < right else 1 - label for label in labels]
+        low, high = ppi_mean(labels[:100], scores[:100], scores[100:]).interval
+        assert 0 <= low < high <= 1
+        hits += low <= share <= high
+    assert hits >= 0.93 * 500
 
 
 def test_clusters_widen_the_interval():

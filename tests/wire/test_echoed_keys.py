@@ -236,6 +236,7 @@ async def test_key_at_the_end_of_a_truncated_error_is_masked(faults, ask):
     assert "hunterh" not in await outcome(Chat("m", faults.url, key="hunterhunt").complete(ask()))
 
 
+@pytest.mark.slow
 def test_long_echo_uses_little_memory():
     """A body of nothing but keys becomes one masked span, not millions."""
     mask, body = Mask([KEY]), KEY.encode() * 5_000

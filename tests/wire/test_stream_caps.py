@@ -25,7 +25,7 @@ def events(*chunks):
 
 def gzip_stream(raw):
     """Return a gzip stream that is sent in small pieces of many events each."""
-    return HEAD + b"\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(raw, 9)
+    return HEAD + b"\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(raw, 1)
 
 
 TOO_LARGE = {
@@ -56,6 +56,7 @@ async def test_stream_of_more_than_8_mib_is_rejected(faults, ask, name):
     assert caught.value.usage == Usage(1, None, None, cost=None)
 
 
+@pytest.mark.slow
 async def test_long_answer_in_small_events_is_read(faults, ask):
     """Thirty thousand tokens in events of 400 bytes exceed 8 MiB on the wire and are an ordinary answer."""
     token = {**fs.chunk("word "), "id": "x" * 150, "system_fingerprint": "y" * 150}
@@ -98,6 +99,7 @@ def test_division_of_a_text_does_not_matter(pieces):
     assert shown_text(pieces) == shown_text(["".join(pieces)]) == shown_text("".join(pieces))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_streams_are_read_in_linear_time():
     """It holds for a long line in small parts, long thinking by letters and leading white space."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..result import Result
 
 OK, FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
+WORSE, UNDECIDED = 4, 5  # of `gate`
 UNPROVEN = 3  # of `validate` and `rubric`: the work was done, but nothing is better than chance, or than the starting point
 
 HINTS = {

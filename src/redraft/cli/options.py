@@ -139,6 +139,12 @@ background = group(
         help="Tests of code: JSON, asserts, or a test file. With --answer code:python, or --grader tests, they run in a sandbox.",
     ),
 )
+port = click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Port of 127.0.0.1. Default: any free one."
+)
+browser = click.option(
+    "--browser/--no-browser", default=True, help="Open the page in the browser, if stdout is a terminal. Default: yes."
+)
 overwrite = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 output = group(
     click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the answer to FILE instead of stdout."), overwrite

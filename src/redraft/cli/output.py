@@ -180,19 +180,22 @@ def print_answer(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def check_output(path: str, *, overwrite: bool) -> None:
-    """Raise UsageError if no file can be created at the path, or if a file there is not empty and may not be replaced."""
-    check_writable(path)
+def check_output(path: str, *, overwrite: bool, option: str = "--output") -> None:
+    """Raise UsageError if no file can be created at the path, or if a file there is not empty and may not be replaced.
+
+    `option`: the option that named the file.
+    """
+    check_writable(path, option)
     if not overwrite and Path(path).is_file() and Path(path).stat().st_size:
-        raise click.UsageError(f"--output: {path} already exists; name another file, or replace it with --overwrite")
+        raise click.UsageError(f"{option}: {path} already exists; name another file, or replace it with --overwrite")
 
 
-def check_writable(path: str) -> None:
+def check_writable(path: str, option: str = "--output") -> None:
     """Raise UsageError if no file can be created at the path. Commands call this before any model is paid for."""
     folder = Path(path).absolute().parent
     if Path(path).is_dir():
-        raise click.UsageError(f"--output: {path} cannot be written: it is a folder; name a file, such as {path.rstrip('/')}/OUT")
+        raise click.UsageError(f"{option}: {path} cannot be written: it is a folder; name a file, such as {path.rstrip('/')}/OUT")
     if not folder.is_dir():
-        raise click.UsageError(f"--output: {path} cannot be written; name a file in a folder that exists")
+        raise click.UsageError(f"{option}: {path} cannot be written; name a file in a folder that exists")
     if not os.access(folder, os.W_OK):
-        raise click.UsageError(f"--output: {path} cannot be written: you may not write in its folder; name a file in another")
+        raise click.UsageError(f"{option}: {path} cannot be written: you may not write in its folder; name a file in another")

@@ -6,11 +6,9 @@ Text from models enters only as `Text` without control characters: neither marku
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -29,6 +27,7 @@ from ..grade_report import GraderFeedback
 from ..result import Result, diagnosis_text, format_score
 from ..text import strip_control_sequences
 from ..usage import NO_USAGE
+from ..word_diff import word_diff
 from .output import single_line
 from .progress import TraceProgress, candidate_rows, describe_origin, describe_step, format_usage, summary_line
 
@@ -38,7 +37,6 @@ MAX_OBJECT = 31  # characters of a JSON object that is shown in full
 EXCERPT_LINES = 12  # lines of a text that are shown without `full`
 
 # Of a difference
-MAX_TOKENS = 6_000  # tokens on both sides together; beyond, whole lines are compared
 CONTEXT = 48  # characters of unchanged text shown beside a change
 MAX_CRITERION = 40  # characters of the name of a criterion that are shown
 MAX_CHANGE = 600  # characters of a change that are shown
@@ -305,73 +303,6 @@ def _show_outcome(out: Console, trace: Trace) -> None:
         table.add_row(Text(strip_control_sequences(role)), text_line(by), Text(format_usage(usage), "dim"))
     table.add_row(Text("all"), Text(""), Text(format_usage(trace.usage), "dim"))
     out.print(table)
-
-
-@dataclass(frozen=True, slots=True)
-class DiffSpan:
-    """A part of a text that is the same, removed or added."""
-
-    kind: Literal["same", "removed", "added"]
-    text: str
-
-
-@cache
-def _pattern() -> Any:
-    import regex
-
-    dense = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-    return regex.compile(rf"(?V1)[^\S\n]+|\n|[{dense}]\p{{M}}*|[\w\p{{M}}--[{dense}]]+|\X")
-
-
-def tokens(text: str) -> list[str]:
-    """Split a text into words, spaces and punctuation; joined, they are the text again.
-
-    A word is a sequence of letters with their combining marks. In scripts without spaces between words (such as Chinese,
-    Japanese and Thai) each character with its marks is a word.
-    """
-    words: list[str] = _pattern().findall(text)
-    return words
-
-
-def word_diff(before: str, after: str) -> list[DiffSpan]:
-    """Return the spans that turn `before` into `after`."""
-    old, new = tokens(before), tokens(after)
-    if len(old) + len(new) > MAX_TOKENS:
-        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    spans: list[DiffSpan] = []
-    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
-            spans.append(DiffSpan("same", "".join(old[a:b])))
-            continue
-        spans += [DiffSpan("removed", "".join(old[a:b]))] if b > a else []
-        spans += [DiffSpan("added", "".join(new[c:d]))] if d > c else []
-    return list(_merge_adjacent(spans))
-
-
-def _merge_adjacent(spans: list[DiffSpan]) -> Iterator[DiffSpan]:
-    """Merge changes with only spaces between them into one change, which is easier to read than alternating words."""
-    removed, added, space = "", "", ""
-    for i, span in enumerate(spans):
-        is_gap = span.kind == "same" and not span.text.strip(" ") and (removed or added) and i + 1 < len(spans)
-        if is_gap:
-            space = span.text
-        elif span.kind == "same":
-            yield from _change(removed, added, space)
-            removed, added, space = "", "", ""
-            yield span
-        else:
-            removed, added, space = removed + space, added + space, ""
-            removed, added = (removed + span.text, added) if span.kind == "removed" else (removed, added + span.text)
-    yield from _change(removed, added, space)
-
-
-def _change(removed: str, added: str, space: str) -> Iterator[DiffSpan]:
-    if removed:
-        yield DiffSpan("removed", removed)
-    if added:
-        yield DiffSpan("added", added)
-    if space:
-        yield DiffSpan("same", space)
 
 
 def render_diff(before: str, after: str, *, colour: bool, full: bool = False) -> Text:

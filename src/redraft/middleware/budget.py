@@ -14,7 +14,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import floor, inf
 from typing import NamedTuple
@@ -287,6 +287,16 @@ class BudgetTracker:
                 add_amounts(reservation.remaining, back),
                 add_amounts(self.held_for_grades, back),
             )
+
+    def split(self, reservation: Reservation, calls: int) -> Reservation:
+        """Move what is held for so many calls into a reservation of its own, so that more of them take nothing from the others."""
+        if not (held := reservation.remaining):
+            return reservation
+        share = min(1.0, calls / max(1.0, held["calls"]))
+        part = replace(reservation, remaining={name: amount * share for name, amount in held.items()}, max_prompt_bytes=0)
+        reservation.remaining = {name: amount * (1 - share) for name, amount in held.items()}
+        self._holders.add(part)
+        return part
 
     def resize(self, reservation: Reservation, amounts: Amounts) -> None:
         """Hold at most this from now on."""

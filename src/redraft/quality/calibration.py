@@ -231,7 +231,7 @@ def _check_score(score: float, sd: float | None) -> None:
     checks.number("sd", sd, optional=True)
 
 
-def check_confidence(confidence: float) -> None:
-    """Raise ConfigError unless it is between 0 and 1."""
+def check_confidence(confidence: float, name: str = "confidence") -> None:
+    """Raise ConfigError that names the argument unless it is between 0 and 1."""
     if not (checks.is_number(confidence) and 0 < confidence < 1):
-        raise checks.invalid_argument("confidence", "a number between 0 and 1, such as 0.95", confidence)
+        raise checks.invalid_argument(name, "a number between 0 and 1, such as 0.95", confidence)

@@ -43,16 +43,21 @@ class LabelledFigures(NamedTuple):
 UNLABELLED = LabelledFigures()
 
 
-def labelled_figures(calibration: Calibration | None, judge: PanelGrader | None = None) -> LabelledFigures:
+def labelled_figures(
+    calibration: Calibration | None, judge: PanelGrader | None = None, noise: tuple[float, int] | None = None
+) -> LabelledFigures:
     """Return what a calibration says about the noise and the drift of its judge.
 
     Scores on a coarse scale do not show how noisy the impressions behind them are. The drift moves from the assumed one only as far
-    as it exceeds its standard error.
+    as it exceeds its standard error. `noise` is the standard deviation of repeated scores in a validation, and how many answers had
+    them; it counts if the calibration does not show the noise.
     """
-    if calibration is None:
-        return UNLABELLED
     is_coarse = judge is not None and judge.score_step is not None and judge.score_step >= COARSE_STEP
     figures = UNLABELLED
+    if noise and not is_coarse:
+        figures = LabelledFigures(noise[0], noise[0] / sqrt(2 * noise[1]))
+    if calibration is None:
+        return figures
     if calibration.noise_sd and calibration.repeats > 1 and not is_coarse:
         degrees = calibration.labels * (calibration.repeats - 1)
         figures = figures._replace(noise_sd=calibration.noise_sd, noise_error=calibration.noise_sd / sqrt(2 * degrees))

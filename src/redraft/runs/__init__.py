@@ -8,7 +8,8 @@
 - `budget_policy.py`, `allocation.py`: one budget for all rows; `online_priors.py`: priors fitted to earlier rows; `learning.py`:
   `calibrate`, priors from a stated number of calls.
 - `dataset.py`, `row_key.py`, `row_result.py`, `files.py`: the rows, when they are redone, their results, and the files of a run.
-- `endpoints.py`: limits on calls; `progress.py`, `report.py`, `preview.py`: figures during, after and before a run.
+- `endpoints.py`: limits on calls; `progress.py`, `report.py`, `preview.py`: figures during, after and before a run;
+  `sample_prompts.py`: the prompts in a preview; `pilot.py`, `forecast.py`: a sample first, and what the other rows will take.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from ..settings import EndpointLimits
 from .api import BatchRun, batch, batch_sync
 from .config import BatchSettings
+from .forecast import ForecastRange, RunForecast
 from .learning import LearnedPriors, LearnedValue, calibrate, calibrate_sync
 from .preview import BatchPreview
 from .progress import BatchProgress
@@ -28,8 +30,10 @@ __all__ = [
     "BatchRun",
     "BatchSettings",
     "EndpointLimits",
+    "ForecastRange",
     "LearnedPriors",
     "LearnedValue",
+    "RunForecast",
     "batch",
     "batch_sync",
     "calibrate",

@@ -41,10 +41,12 @@ from .executors.ray import RayPool
 from .executors.sharded import ShardedExecutor, merge_shards
 from .files import NullOutput, RejectsFile
 from .job import BatchJob, Executor, LocalExecutor
+from .pilot import choose_pilot, pilot_config, with_forecast
 from .preview import BatchPreview, preview_run
 from .progress import BatchProgress
 from .report import BatchReport, ReportBuilder, build_report
 from .runner import make_session, restore_capabilities
+from .sample_prompts import sample_prompts
 
 TICK = 0.5  # seconds between two calls of on_progress
 
@@ -131,7 +133,9 @@ class BatchRun:
         session, plan = await self._session(self.config.options)
         try:
             self._check(dataset, summary, session)
-            return await asyncio.to_thread(preview_run, self.config, dataset, summary, session, plan, explain=explain)
+            preview = await asyncio.to_thread(preview_run, self.config, dataset, summary, session, plan, explain=explain)
+            row = next(dataset.rows(summary.duplicates, _ignore))
+            return replace(preview, prompts=await sample_prompts(session, plan, row.task))
         finally:
             await session.close()
 
@@ -151,7 +155,8 @@ class BatchRun:
                 raise
             if self.is_stopped:
                 self.stop(now=bool(self._stop_now))
-            return await self._job.run(executor, self.say or _ignore)
+            report = await self._job.run(executor, self.say or _ignore)
+            return report if self.config.pilot is None else await asyncio.to_thread(with_forecast, report, self._job)
 
     def _empty_report(self) -> BatchReport:
         """Return the report of a run that was stopped before its job was open."""
@@ -240,19 +245,22 @@ class BatchRun:
                 config.name, spent=endpoints.spent_if_killed(session.budget_tracker)
             )
         types = config.result_columns(*session.common_grading)
-        output, rejects = self._files(resources, metadata, dataset.columns, types)
+        job_config = config if config.pilot is None else pilot_config(config)
+        output, rejects = self._files(job_config, resources, metadata, dataset.columns, types)
         journal.update_run(
             config.name,
             source=dataset.source.name,
             shape=dataset.shape.description,
             mode=config.mode,
-            output=config.output,
+            output=metadata.get("output") if config.pilot else config.output,
             errors=config.errors,
             model=roles.writer.name if roles.writer else None,
             rows=summary.total,
             invocation=metadata.get("invocation", 0) + 1,
         )
-        job = BatchJob(config, dataset, summary, session, plan, journal, output, rejects, self._progress, endpoints)
+        job = BatchJob(job_config, dataset, summary, session, plan, journal, output, rejects, self._progress, endpoints)
+        if config.pilot is not None:
+            await asyncio.to_thread(choose_pilot, job, config.pilot)
         if config.engine != "ray":
             return job, LocalExecutor()
         models = (session.writer or False, self.graders, session.judge)
@@ -287,10 +295,14 @@ class BatchRun:
         return roles
 
     def _files(
-        self, resources: AsyncExitStack, metadata: Mapping[str, Any], columns: Sequence[str], types: Mapping[str, type]
+        self,
+        config: BatchConfig,
+        resources: AsyncExitStack,
+        metadata: Mapping[str, Any],
+        columns: Sequence[str],
+        types: Mapping[str, type],
     ) -> tuple[Output | NullOutput, RejectsFile]:
         """Open the output, with result columns of these types, and the errors file, which replaces that of an earlier run."""
-        config = self.config
         if metadata.get("errors") == config.errors or lists_errors(Path(config.errors)):
             Path(config.errors).unlink(missing_ok=True)
         rejects = RejectsFile(config.errors)
@@ -340,8 +352,8 @@ class BatchRun:
             on_progress(self.progress)
 
 
-def _ignore(message: str) -> None:
-    """Do nothing: the caller of `batch` has passed no `say`."""
+def _ignore(message: object) -> None:
+    """Do nothing: the caller of `batch` has passed no `say`, or another pass reports the row."""
 
 
 async def batch(

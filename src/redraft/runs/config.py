@@ -141,6 +141,8 @@ class BatchConfig(BatchFields):
         for name, engine in ENGINE_SETTINGS.items():
             if getattr(self, name) is not None and self.engine != engine:
                 raise ConfigError(f"{name} needs engine {engine!r}, got engine {self.engine!r}")
+        if self.pilot is not None and self.engine != "local":
+            raise ConfigError(f"pilot needs engine 'local', got engine {self.engine!r}")
         if self.engine != "ray":
             return
         most = self.options.max_in_flight
@@ -287,6 +289,7 @@ class BatchSettings(Settings, total=False):
     durability: Durability
     limits: EndpointLimits | None
     limit: int | None
+    pilot: int | None
     engine: ExecutionEngine
     ray_address: str | None
     shards: int | None

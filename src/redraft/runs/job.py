@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import StoreError
+from ..graders.judging.stored_judge import judge_data
 from ..models.pricing import FREE
 from ..plans import NoiseAwarePlan, Plan
 from ..quality.lineage import llm_graders
@@ -38,6 +39,7 @@ from .runner import RowPolicy, RowRunner
 from .scheduler import Scheduler
 
 ROWS_PER_CALL = 2  # rows under way at most, for each call that may be in flight
+MAX_SETTINGS = 8  # of one run whose judges are kept
 MAX_WAITING = 200_000  # rows that may wait for an earlier one to be written
 
 
@@ -108,7 +110,7 @@ class BatchJob:
         """
         self.budget.note_start()
         self._choose_policies(say)
-        self.note(state="running", settings=self._settings_so_far())
+        self.note(state="running", settings=self._settings_so_far(), judges=self._judges_so_far())
         output = None if self.config.output in {None, STDOUT} else Path(str(self.config.output))
         files = RunFiles(self.journal, output, self.output.is_in_place, self.scheduler)
         public_progress = self.progress  # an executor may replace the job's own
@@ -148,6 +150,13 @@ class BatchJob:
         settings.pop(self.keys.shared, None)
         return settings | {self.keys.shared: self.keys.settings}
 
+    def _judges_so_far(self) -> dict[str, Any]:
+        """Return the judges of all settings that this run has had, by the key of the settings: their prompts follow from them."""
+        run, (panel, roles) = self.journal.run(self.config.name), self.session.common_panel()
+        judges = {grader.name: data for grader in panel if (data := judge_data(roles.graders[grader.name]))}
+        known = run.metadata.get("judges", {}) if run else {}
+        return dict([*({**known, self.keys.shared: judges}.items())][-MAX_SETTINGS:])
+
     def _choose_policies(self, say: Callable[[str], object]) -> None:
         """Learn priors online unless the user gave priors or a plan; set one price for all rows if there is a budget."""
         plan, config = self.plan, self.config
@@ -182,7 +191,7 @@ class BatchJob:
             saved = None
         schedule = RefitSchedule.from_data(priors, saved, enabled=refits, source=source, first=OnlinePriors.first_refit)
         if refits and self.config.calibrate:
-            self._plan_second_looks(schedule, say)
+            self._plan_second_looks(schedule, (lambda _: None) if saved else say)  # a run that goes on has announced them
         scheduler = self.scheduler
         return OnlinePriors(
             schedule,
@@ -235,9 +244,12 @@ class BatchJob:
         with suppress(StoreError):
             self._note_spent()
             self.budget.note_end(any_processed=bool(self.progress.processed_rows), complete=not reason)
-            if not reason and self.config.limit is None:  # rows that this run has not seen are no longer in the input
+            if (
+                not reason and self.config.limit is None and self.config.pilot is None
+            ):  # rows that this run has not seen are no longer in the input
                 self.note(last_full_invocation=self.journal.invocation(self.config.name))
-            self.note(state=reason or "finished", report=report.as_data())
+            state = "finished" if self.config.pilot is None else "pilot"
+            self.note(state=reason or state, report=report.as_data())
         report = files.with_advice(report)
         files.close()
         return report

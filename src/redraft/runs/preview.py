@@ -39,6 +39,7 @@ from .dataset import BatchDataset, BatchRow, DatasetSummary
 from .online_priors import second_look_rows
 from .row_key import RowKeys, changed_parts, row_key
 from .row_result import RowResult
+from .sample_prompts import PromptSample
 
 N = TypeVar("N", int, float)
 SAMPLES = 3  # rows whose messages, or errors, are shown
@@ -70,6 +71,7 @@ class BatchPreview:
         cost: The same in USD; None if a price is unknown.
         expected: The expected usage, within these ranges; None for a plan of the user's own.
         changes: Which rows of an earlier run would be redone and why, for people.
+        prompts: What each model would be sent for the first row, with stand-ins for answers and advice.
     """
 
     summary: tuple[str, ...]
@@ -82,6 +84,7 @@ class BatchPreview:
     cost: tuple[float, float] | None
     expected: ExpectedUsage | None
     changes: tuple[str, ...] = ()
+    prompts: tuple[PromptSample, ...] = ()
 
 
 def preview_run(

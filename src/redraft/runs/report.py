@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.records import StopReason
 from ..usage import Usage
+from .forecast import RunForecast
 from .progress import BatchProgress, Mean, format_price
 from .row_result import NOT_STARTED, RowResult
 
@@ -141,6 +142,7 @@ class BatchReport:
         score_bases: The number of rows of `uplift` by what stands behind their scores, as in `Result.score_basis`.
         end_reason: Why the run ended early: "budget", "deadline", "interrupted", "fatal", "outage" or "disk"; "" if it is complete.
         message: Details of `end_reason`, for people.
+        forecast: What the other rows take, if this was a pilot.
         journal_lost: Whether the journal was deleted and could not be restored; if not, the same command resumes the run.
         output: The path of the output.
         journal: The path of the journal.
@@ -194,6 +196,7 @@ class BatchReport:
     unsure: int = 0
     remaining: int = 0
     journal_lost: bool = False
+    forecast: RunForecast | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     score_bases: Mapping[str, int] = field(default_factory=dict)
 
@@ -210,17 +213,22 @@ class BatchReport:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data."""
-        data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "usage"}
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"usage", "forecast"}}
         u = self.usage
-        return data | {
-            "resumable": self.resumable,
-            "calls": u.calls,
-            "retried_calls": u.retried_calls,
-            "tokens": u.tokens,
-            "cost": u.cost,
-            "cached_calls": u.cached_calls,
-            "cache_savings": self.cache_savings,
-        }
+        forecast = {"forecast": self.forecast.as_data()} if self.forecast else {}
+        return (
+            data
+            | forecast
+            | {
+                "resumable": self.resumable,
+                "calls": u.calls,
+                "retried_calls": u.retried_calls,
+                "tokens": u.tokens,
+                "cost": u.cost,
+                "cached_calls": u.cached_calls,
+                "cache_savings": self.cache_savings,
+            }
+        )
 
     def summary(self) -> list[str]:
         """Return the lines of a summary for people."""
@@ -246,6 +254,7 @@ class BatchReport:
             f"best answer violates a must: {self.broken:,}" if self.broken else "",
             *budget_and_priors(self.as_data()).values(),
             self._payment_line(),
+            *(self.forecast.summary() if self.forecast else []),
         ]
         return list(filter(None, lines))
 

@@ -302,7 +302,7 @@ async def make_session(  # noqa: PLR0917
     session.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))
-    writes, calibration = session.writer is not None, session.calibration
+    writes, calibration = session.writer is not None, session.calibration.for_plan
     plan = config.plan or options.make_plan(writes=writes, noisy=noisy, priors=session.priors, calibration=calibration)
     return session, plan
 

@@ -40,6 +40,12 @@ SELECT_ROWS_BY_ID = f"{SELECT_ROWS} AND id IN (SELECT value FROM json_each(?))" 
 SEEN_SINCE = "AND (SELECT invocation FROM seen_rows WHERE seen_rows.row = rows.row) >= ?"
 SELECT_ROWS_AFTER = f"{SELECT_ROWS} AND (position, row) > (?, ?) {SEEN_SINCE} ORDER BY position, row LIMIT {ROWS_PER_READ}"
 COUNT_BY_STATUS = "SELECT status, count(*) FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ? GROUP BY status"
+SELECT_STATES = "SELECT row, position, status FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ?"
+SELECT_OPEN = f"""SELECT row, (
+SELECT max(number) FROM lines WHERE number >= row * {LINES_PER_ROW} AND number < (row + 1) * {LINES_PER_ROW}
+) FROM rows WHERE run = ? AND status = 'open'"""  # noqa: S608
+SELECT_KEYS = "SELECT row, key FROM rows WHERE run = ?"
+SELECT_STORED_ROW = "SELECT row, id, position, status, result FROM rows WHERE row = ?"
 SELECT_LINES = "SELECT line FROM lines WHERE number >= ? AND number < ? ORDER BY number"
 
 
@@ -137,6 +143,18 @@ ROW_CHECKS: Mapping[str, Validator] = {
     "status": lambda v: v in STATUSES,
     "result": validator_for(Mapping[str, Any] | None),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row as it is stored: its number in the file, and unparsed JSON (the ID, the result or None, the header and the records)."""
+
+    number: int
+    id: str
+    position: int
+    status: str
+    result: str | None
+    lines: tuple[str, ...]
 
 
 class Journal:
@@ -299,6 +317,46 @@ class Journal:
                 last = (info.position, row)
                 if trace := self._trace(row, info):
                     yield info, trace
+
+    @property
+    def data_version(self) -> int:
+        """A number that changes when another connection has changed the file."""
+        return int(self._database.read("PRAGMA data_version")[0][0])
+
+    def row_states(self, run: str) -> dict[int, tuple[int, str, int]]:
+        """Return the state of each row that is still in the input, by the number of the row in the file.
+
+        A state is the position, the status and, while a row is open, a number that grows with its records (else 0).
+        """
+        info, number = self.run(run), self._stored_number(run)
+        since = _invocation_in(info.metadata, "last_full_invocation") if info else 0
+        lengths = dict(self._database.read(SELECT_OPEN, number))
+        records = self._database.read(SELECT_STATES, number, since)
+        return {row: (position, status, lengths.get(row) or 0) for row, position, status in records}
+
+    def row_keys(self, run: str) -> dict[int, str]:
+        """Return the key of each row (see `RowInfo`), by the number of the row in the file."""
+        return dict(self._database.read(SELECT_KEYS, self._stored_number(run)))
+
+    def stored_rows(self, numbers: Sequence[int]) -> Iterator[StoredRow]:
+        """Yield the rows with these numbers as they are stored, without checks: about ten times as fast as `traces`.
+
+        One row is in memory at a time; one whose lines cannot be read has none. Meant for a few hundred rows at a time.
+        """
+        for number in numbers:
+            for _, id, position, status, result in self._database.read(SELECT_STORED_ROW, number):
+                try:
+                    lines = self._database.read(SELECT_LINES, number * LINES_PER_ROW, (number + 1) * LINES_PER_ROW)
+                except StoreError:
+                    lines = []
+                yield StoredRow(number, id, position, status, result, tuple(line for (line,) in lines))
+
+    def _stored_number(self, run: str) -> int:
+        """Return the number of a run, also one that another process has created since the journal was opened."""
+        records = self._database.read(f"{SELECT_RUNS} WHERE name = ?", json.dumps(run))
+        if not records:
+            raise StoreError(f"{journal_label(self.path)} has no run {run!r}")
+        return int(records[0][0])
 
     def delete(self, run: str, ids: Sequence[str] | None = None) -> None:
         """Delete rows; without `ids` the whole run, which blocks. Cached replies stay: other runs may use them."""

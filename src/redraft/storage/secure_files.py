@@ -115,6 +115,20 @@ def data_dir() -> Path:
         raise StoreError(f"the user has no data folder ({error}): name one in REDRAFT_HOME") from error
 
 
+def cache_dir() -> Path:
+    """Return the folder for files that can be made again: in REDRAFT_HOME, or the system's cache folder for the user.
+
+    Raises StoreError if there is neither.
+    """
+    if own := os.environ.get("REDRAFT_HOME"):
+        return Path(own) / "cache"
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "redraft"
+    except RuntimeError as error:
+        raise StoreError(f"the user has no cache folder ({error}): name one in REDRAFT_HOME") from error
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its parents; those in the user's data folder are private to their owner."""
     with suppress(StoreError):

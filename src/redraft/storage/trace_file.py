@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -32,11 +33,11 @@ class LockedLineFile:
     """Appends lines to the file `path` and locks it while it is open. Raises StoreError, also if another process holds the lock.
 
     `label` names the file in errors. A new file is readable by its owner only. With `resume` an existing file is continued after
-    its last complete line.
+    its last complete line. With `durable` what was written survives a power failure, too.
     """
 
-    def __init__(self, path: str | Path, label: str, *, resume: bool = False) -> None:
-        self.path, self._label = Path(path), label
+    def __init__(self, path: str | Path, label: str, *, resume: bool = False, durable: bool = False) -> None:
+        self.path, self._label, self._is_durable = Path(path), label, durable
         try:
             self._file: FileIO = open_private(self.path, os.O_RDWR if resume else os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
@@ -62,18 +63,31 @@ class LockedLineFile:
         return self._file.tell() == 0
 
     def write(self, lines: list[str], contents_note: str) -> None:
-        """Write lines without buffering. `contents_note` says in an error what the file already holds."""
+        """Write lines without buffering. `contents_note` says in an error what the file already holds.
+
+        Lines that cannot be written whole are taken back, so that the next ones do not continue a torn line.
+        """
         if self._file.closed:
             raise StoreError(f"{self.name} is not open in this process (a forked process must open a file of its own)")
         data = "".join(f"{line}\n" for line in lines).encode()
+        end = self._file.seek(0, os.SEEK_END) if self._file.seekable() else None
         try:
-            written = self._file.write(data)
+            if self._file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, "the disk is full")
+            if self._is_durable:
+                os.fsync(self._file.fileno())
         except OSError as error:
-            written, why = 0, error.strerror
-        else:
-            why = "the disk is full"
-        if written != len(data):
-            raise StoreError(f"{self.name} cannot be written: {why}; {contents_note}")
+            if end is not None:
+                self._take_back(end)
+            raise StoreError(f"{self.name} cannot be written: {error.strerror}; {contents_note}") from error
+
+    def _take_back(self, end: int) -> None:
+        """Cut the file off after its first `end` bytes; if that fails, write nothing more."""
+        try:
+            self._file.truncate(end)
+            self._file.seek(end)
+        except OSError:
+            self._file.close()
 
     def close(self) -> None:
         """Close the file, which releases the lock."""

@@ -1,7 +1,8 @@
 """Validation of graders: their verdicts compared with the labels of people, the measures, and the validation card.
 
 `validate` and `validate_sync` do all of it; `propose_rubric` asks a model for a rubric. `fit_calibration` maps scores to labels of
-people, and `ppi_mean` and others estimate what people would say of many answers from few labels. Importing this package loads
+people, and `ppi_mean` and others estimate what people would say of many answers from few labels. `paired_difference` and others
+say whether one of two sets of scores is better, `compare_graders` which of two graders is. Importing this package loads
 nothing: each name is loaded when it is first used.
 """
 
@@ -16,48 +17,105 @@ if TYPE_CHECKING:
     from .attacks import Attack
     from .calibration import Calibration, LabelPrediction, fit_calibration
     from .cases import LabelledCase
-    from .estimators import LabelEstimate, labels_needed, ppi_difference, ppi_mean, rogan_gladen
+    from .differences import (
+        EffectiveVotes,
+        PairedDifference,
+        WinRate,
+        effective_votes,
+        paired_difference,
+        rows_to_decide,
+        slice_differences,
+        win_rate,
+    )
+    from .estimators import LabelEstimate, labels_needed, ppi_difference, ppi_mean, rogan_gladen, rogan_gladen_difference
+    from .grader_comparison import GraderComparison, JudgeDrift, compare_graders, compare_graders_sync, judge_drift
+    from .label_file import Label, LabelFile, LabelItem, LabelQuestion, LabelSet, read_labels
     from .labelled import read_cases
     from .rubric_proposal import propose_rubric
     from .run import ValidationResult
+    from .sequential import ConfidenceSequence, confidence_sequence
 else:
     __getattr__ = attribute_loader(
         __name__,
         {
             "Attack": "attacks",
             "Calibration": "calibration",
-            "LabelPrediction": "calibration",
+            "ConfidenceSequence": "sequential",
+            "EffectiveVotes": "differences",
+            "GraderComparison": "grader_comparison",
+            "JudgeDrift": "grader_comparison",
+            "Label": "label_file",
             "LabelEstimate": "estimators",
+            "LabelPrediction": "calibration",
+            "LabelFile": "label_file",
+            "LabelItem": "label_file",
+            "LabelQuestion": "label_file",
+            "LabelSet": "label_file",
             "LabelledCase": "cases",
+            "PairedDifference": "differences",
             "ValidationResult": "run",
+            "WinRate": "differences",
+            "compare_graders": "grader_comparison",
+            "compare_graders_sync": "grader_comparison",
+            "confidence_sequence": "sequential",
+            "effective_votes": "differences",
             "fit_calibration": "calibration",
+            "judge_drift": "grader_comparison",
             "labels_needed": "estimators",
+            "paired_difference": "differences",
             "ppi_difference": "estimators",
             "ppi_mean": "estimators",
             "propose_rubric": "rubric_proposal",
             "read_cases": "labelled",
+            "read_labels": "label_file",
             "rogan_gladen": "estimators",
+            "rogan_gladen_difference": "estimators",
+            "rows_to_decide": "differences",
+            "slice_differences": "differences",
             "validate": "api",
             "validate_sync": "api",
+            "win_rate": "differences",
         },
     )
 
 __all__ = [
     "Attack",
     "Calibration",
+    "ConfidenceSequence",
+    "EffectiveVotes",
+    "GraderComparison",
+    "JudgeDrift",
+    "Label",
     "LabelEstimate",
+    "LabelFile",
+    "LabelItem",
     "LabelPrediction",
+    "LabelQuestion",
+    "LabelSet",
     "LabelledCase",
+    "PairedDifference",
     "ValidationResult",
+    "WinRate",
+    "compare_graders",
+    "compare_graders_sync",
+    "confidence_sequence",
+    "effective_votes",
     "fit_calibration",
+    "judge_drift",
     "labels_needed",
+    "paired_difference",
     "ppi_difference",
     "ppi_mean",
     "propose_rubric",
     "read_cases",
+    "read_labels",
     "rogan_gladen",
+    "rogan_gladen_difference",
+    "rows_to_decide",
+    "slice_differences",
     "validate",
     "validate_sync",
+    "win_rate",
 ]
 
 

@@ -60,7 +60,7 @@ async def validate(
         limit: How many rows to read; None means all.
         repeats: How often the grader judges each case, from 1 to 1000.
         threshold: The score from 0 to 1 from which a response passes.
-        scale: The lowest and the highest number that people could give, to measure leniency.
+        scale: The lowest and the highest number that people could give, to measure leniency. Labels of `redraft label` know it.
         attacks: Texts that are added to worse responses to measure how often they change the verdict, or a file of them.
         restart: Whether to set saved verdicts aside and judge everything again.
         on_case: Called with each case that was judged.
@@ -171,7 +171,8 @@ def labelled_data(labelled: LabelledCases, threshold: float = 0.5, scale: tuple[
         isinstance(scale, tuple | list) and len(scale) == 2 and all(map(checks.is_number, scale)) and scale[0] < scale[1]
     ):
         raise checks.invalid_argument("scale", "the lowest and the highest label, such as (1, 5)", scale)
-    config = ReportConfig(threshold, scale and (float(scale[0]), float(scale[1])), benchmark=labelled.benchmark)
+    known = (float(scale[0]), float(scale[1])) if scale else labelled.label_scale
+    config = ReportConfig(threshold, known, benchmark=labelled.benchmark)
     return LabelledData(labelled.cases, labelled.name, labelled.sha256, len(labelled.skipped_rows), config, labelled.column_list)
 
 

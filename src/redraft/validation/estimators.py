@@ -7,20 +7,20 @@ cluster is what several answers have in common, such as a task or a document. Ne
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from math import ceil, inf, sqrt
+from dataclasses import dataclass, replace
+from math import ceil, sqrt
 from statistics import NormalDist, fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import checks
 from ..errors import ConfigError
 from ..quality.calibration import check_confidence
 from . import statistics as m
+from .clusters import cluster_numbers, cluster_sums, degrees_of_freedom, jackknife_variance, t_half_width, with_two_rows
+from .differences import paired_difference
 
 RARE_LABELS = 5  # with fewer labels of one kind, the interval of a share is widened to Wilson's
-UNKNOWN_INTERVAL = (-inf, inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +66,23 @@ def ppi_mean(
         unlabelled_clusters: The cluster of each unlabelled answer. A cluster is labelled wholly or not at all.
         confidence: The confidence of the interval, between 0 and 1.
 
-    With judge weight w, the estimate is w mean(unlabelled scores) + mean(labels - w scores). Its variance is the sum of those of
-    both means, and w minimises it, limited to [0, 1]. The interval has the t quantile with one degree of freedom less than there
-    are clusters (of the kind with fewer). If the labels are 0 and 1, and fewer than five are of one kind, the interval
-    contains Wilson's.
+    With judge weight w, the estimate is w mean(unlabelled scores) + mean(labels - w scores). The weight minimises the variance of
+    independent rows, limited to [0, 1]. The variance is that of a jackknife over clusters, which determines the weight anew each
+    time: few labels make it uncertain. The interval has Student's t, with the degrees of freedom of both means (Satterthwaite). If
+    the labels are 0 and 1, it is Wilson's, for as many rows as would have that variance, and if fewer than five are of one kind, it
+    contains that of the labels alone.
 
-    Sources: Angelopoulos et al., "Prediction-powered inference" (2023), and Angelopoulos, Duchi and Zrnic, "PPI++" (2023).
+    Sources: Angelopoulos et al., "Prediction-powered inference" (2023), and Angelopoulos, Duchi and Zrnic, "PPI++" (2023), for the
+    estimate; for the variance MacKinnon, Nielsen and Webb, "Cluster-robust inference" (2023).
 
     Raises:
         ConfigError: A sequence has the wrong length, a number is missing or not finite, or a cluster has labelled and
             unlabelled answers.
     """
     check_confidence(confidence)
-    labelled = _Column.of("labels", labels, clusters)
-    judged = _Column.of("scores", scores, clusters)
-    _same_length({"labels": labels, "scores": scores})
-    others = _Column.of("unlabelled_scores", unlabelled_scores, unlabelled_clusters) if len(unlabelled_scores) else None
-    if others and clusters is not None and (both := set(labelled.clusters) & set(others.clusters)):
-        raise ConfigError(f"cluster {next(iter(both))!r:.80} has labelled and unlabelled answers: label it wholly or not at all")
-    weight = _judge_weight(labelled, judged, others) if others else 0.0
-    corrected = labelled.minus(judged, weight)
-    value = corrected.mean + (weight * others.mean if others else 0.0)
-    variance, smallest = corrected.mean_variance, labelled.cluster_count
-    if others and weight:
-        variance += weight**2 * others.mean_variance
-        smallest = min(smallest, others.cluster_count)
-    error = sqrt(variance) if smallest > 1 and variance > 0 else None
-    half = None if error is None else m.t_quantile(0.5 + confidence / 2, smallest - 1) * error
-    interval = None if half is None else (value - half, value + half)
-    if set(labelled.values) <= {0.0, 1.0}:
-        value, interval = min(1.0, max(0.0, value)), _share_interval(labelled, interval, confidence)
-    return LabelEstimate(
-        value, interval, error, len(labelled.values), len(unlabelled_scores), labelled.cluster_count, weight if others else None
-    )
+    rows = _LabelledRows.of(labels, scores, unlabelled_scores, clusters, unlabelled_clusters)
+    found = rows.estimate(confidence)
+    return _as_share(found, rows, confidence) if set(rows.labels.tolist()) <= {0.0, 1.0} else found
 
 
 def ppi_difference(
@@ -112,12 +96,14 @@ def ppi_difference(
 ) -> LabelEstimate:
     """Return by how much people rate A above B on average: `ppi_mean` of the differences of paired answers.
 
-    Each item is a pair (A, B) of one row, such as the labels of two answers to one task. The other arguments, the source and the
-    errors are those of `ppi_mean`.
+    Each item is a pair (A, B) of one row, such as the labels of two answers to one task. The interval is
+    widened by two rows as in `paired_difference`. The other arguments, the source and the errors are those of `ppi_mean`.
     """
+    check_confidence(confidence)
     columns = {"labels": labels, "scores": scores, "unlabelled_scores": unlabelled_scores}
     differences = [_differences(name, pairs) for name, pairs in columns.items()]
-    return ppi_mean(*differences, clusters=clusters, unlabelled_clusters=unlabelled_clusters, confidence=confidence)
+    rows = _LabelledRows.of(differences[0], differences[1], differences[2], clusters, unlabelled_clusters)
+    return rows.estimate(confidence, of_differences=True)
 
 
 def rogan_gladen(
@@ -165,6 +151,52 @@ def rogan_gladen(
     return LabelEstimate(value, interval, error, len(truth), len(others), len(truth))
 
 
+def rogan_gladen_difference(
+    labels: Sequence[float],
+    verdicts: Sequence[float],
+    verdicts_a: Sequence[float],
+    verdicts_b: Sequence[float],
+    *,
+    confidence: float = 0.95,
+) -> LabelEstimate:
+    """Return by how much larger B's share of good answers is than A's, from verdicts on paired answers and a judge's error rates.
+
+    Use it for labels of other answers than those of A and B, such as an older set: it assumes that the judge makes the same errors
+    on all of them, also on A's and B's. If some of their answers are labelled, `ppi_difference` assumes nothing of that kind.
+
+    Args:
+        labels: People's label of each labelled answer, 1 (good) or 0.
+        verdicts: The judge's verdict on the same answers, 1 (pass) or 0.
+        verdicts_a: The judge's verdicts on A's answers.
+        verdicts_b: The judge's verdicts on B's answers to the same tasks.
+        confidence: The confidence of the interval, between 0 and 1.
+
+    With pass rates a and b, sensitivity s and specificity t, the estimate is (b - a) / (s + t - 1), and the errors of all of these
+    determine its standard error (delta method; error rates are shrunk towards one half as in `rogan_gladen`).
+
+    Raises:
+        ConfigError: As in `rogan_gladen`, or if A and B have not equally many verdicts.
+    """
+    rogan_gladen(labels, verdicts, verdicts_a, confidence=confidence)  # checks the labels, the verdicts and the judge
+    a, b = _binary_numbers("verdicts_a", verdicts_a), _binary_numbers("verdicts_b", verdicts_b)
+    if len(a) != len(b):
+        raise ConfigError(f"verdicts_a and verdicts_b must be equally long, got {len(a)} and {len(b)}")
+    raw = paired_difference(a, b, confidence=confidence)
+    passed = [verdict for label, verdict in zip(labels, verdicts, strict=True) if label]
+    failed = [1 - verdict for label, verdict in zip(labels, verdicts, strict=True) if not label]
+    shrunk = [(sum(side) + 1) / (len(side) + 2) for side in (passed, failed)]
+    informedness = sum(shrunk) - 1
+    if informedness <= 0 or raw.interval is None:
+        return LabelEstimate(raw.value / (fmean(passed) + fmean(failed) - 1), None, None, len(labels), len(a), len(labels))
+    value = raw.value / (fmean(passed) + fmean(failed) - 1)
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    of_rates = sum(rate * (1 - rate) / (len(side) + 2) for rate, side in zip(shrunk, (passed, failed), strict=True))
+    of_difference = ((raw.interval[1] - raw.interval[0]) / 2 / z) ** 2
+    error = sqrt(of_difference + (raw.value / informedness) ** 2 * of_rates) / informedness
+    interval = max(-1.0, value - z * error), min(1.0, value + z * error)
+    return LabelEstimate(max(-1.0, min(1.0, value)), interval, error, len(labels), len(a), len(labels))
+
+
 def labels_needed(
     half_width: float, sd: float, correlation: float = 0.0, *, unlabelled: int | None = None, confidence: float = 0.95
 ) -> int:
@@ -194,73 +226,158 @@ def labels_needed(
     return max(2, ceil(needed - 1e-9))
 
 
-# ---- clusters
+# ---- prediction-powered inference
+
+
+class _Sums(NamedTuple):
+    """Sums over rows: of 1, the label, the score, their product, and the squared score; as numbers, or arrays of clusters."""
+
+    rows: Any = 0.0
+    label: Any = 0.0
+    score: Any = 0.0
+    product: Any = 0.0
+    square: Any = 0.0
+
+    @classmethod
+    def by_cluster(cls, numbers: Any, labels: Any, scores: Any) -> _Sums:
+        return cls(*cluster_sums(numbers, labels, scores, labels * scores, scores * scores))
+
+    @property
+    def total(self) -> _Sums:
+        return _Sums(*(column.sum() for column in self))
+
+    @property
+    def without_each(self) -> _Sums:
+        """The sums over all clusters but one, for each."""
+        return _Sums(*(column.sum() - column for column in self))
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    """Numbers and the cluster of each."""
+class _LabelledRows:
+    """Labels and scores of rows, the scores of other rows, and the number of each row's cluster, as arrays."""
 
-    values: list[float]
-    clusters: Sequence[Hashable]
+    labels: Any
+    scores: Any
+    clusters: Any
+    others: Any
+    other_clusters: Any
 
     @classmethod
-    def of(cls, name: str, values: Sequence[float], clusters: Sequence[Hashable] | None) -> _Column:
-        numbers = m.finite_numbers(name, values)
-        if not numbers:
-            raise ConfigError(f"{name}: there is none")
-        groups = list(range(len(numbers))) if clusters is None else list(clusters)
-        if len(groups) != len(numbers):
-            raise ConfigError(f"{name}: there are {len(numbers)}, and {len(groups)} clusters")
-        return cls(numbers, groups)
+    def of(
+        cls,
+        labels: Sequence[float],
+        scores: Sequence[float],
+        others: Sequence[float],
+        clusters: Sequence[Hashable] | None,
+        other_clusters: Sequence[Hashable] | None,
+    ) -> _LabelledRows:
+        """Check the columns. Raises ConfigError."""
+        np: Any = m.import_library("numpy")
+        _same_length({"labels": labels, "scores": scores})
+        columns = {"labels": labels, "scores": scores, "unlabelled_scores": others}
+        numbers = [np.array(m.finite_numbers(name, column), float) for name, column in columns.items()]
+        if not len(labels):
+            raise ConfigError("labels: there is none")
+        for name, column, groups in (("labels", labels, clusters), ("unlabelled_scores", others, other_clusters)):
+            if groups is not None and len(groups) != len(column):
+                raise ConfigError(f"{name}: there are {len(column)}, and {len(groups)} clusters")
+        both = set() if clusters is None or other_clusters is None else set(clusters) & set(other_clusters)
+        if both:
+            raise ConfigError(
+                f"cluster {next(iter(both))!r:.80} has labelled and unlabelled answers: label it wholly or not at all"
+            )
+        of_rows, of_others = cluster_numbers(clusters, len(labels)), cluster_numbers(other_clusters, len(others))
+        return cls(numbers[0], numbers[1], of_rows, numbers[2], of_others)
 
-    @property
-    def mean(self) -> float:
-        return fmean(self.values)
-
-    @property
-    def cluster_count(self) -> int:
-        return len(set(self.clusters))
-
-    @property
-    def mean_variance(self) -> float:
-        """The variance of the mean; 0 for a single cluster, and if all values are equal."""
-        return _row_variance(self, self) / len(self.values) if len(set(self.values)) > 1 else 0.0
-
-    def minus(self, other: _Column, weight: float) -> _Column:
-        return _Column([a - weight * b for a, b in zip(self.values, other.values, strict=True)], self.clusters)
-
-
-def _row_variance(a: _Column, b: _Column) -> float:
-    """Return the covariance of two columns per row, from sums over clusters; that of rows if each is a cluster."""
-    mean_a, mean_b, n = a.mean, b.mean, a.cluster_count
-    sums: defaultdict[Hashable, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for x, y, cluster in zip(a.values, b.values, a.clusters, strict=True):
-        sums[cluster][0] += x - mean_a
-        sums[cluster][1] += y - mean_b
-    return n / (n - 1) * sum(x * y for x, y in sums.values()) / len(a.values) if n > 1 else 0.0
-
-
-def _judge_weight(labels: _Column, scores: _Column, others: _Column) -> float:
-    """Return the weight that minimises the variance: cov(label, score) / (var(score, all answers) (1 + n / N)), in [0, 1]."""
-    every = _Column(
-        scores.values + others.values, [("labelled", c) for c in scores.clusters] + [("other", c) for c in others.clusters]
-    )
-    if len(set(labels.values)) == 1 or not (variance := _row_variance(every, every)):
-        return 0.0
-    return min(1.0, max(0.0, _row_variance(labels, scores) / variance / (1 + len(scores.values) / len(others.values))))
+    def estimate(self, confidence: float, *, of_differences: bool = False) -> LabelEstimate:
+        """Return the estimate. The scores do not count if all labels are equal, or if the other rows are a single cluster."""
+        equal = bool((self.labels == self.labels[0]).all())
+        middle = self.labels[0] if equal else self.labels.mean()  # sums of centred numbers lose no digits
+        shift = (self.scores.sum() + self.others.sum()) / (len(self.scores) + len(self.others))
+        labelled = _Sums.by_cluster(self.clusters, self.labels - middle, self.scores - shift)
+        others = None
+        if not equal and len(self.others) and self.other_clusters.max() > 0:
+            others = _Sums.by_cluster(self.other_clusters, 0 * self.others, self.others - shift)
+        point = _jackknife(labelled, others)
+        value, variance = float(middle + point.value), (point.variance or 0.0) + point.others_variance
+        half = t_half_width(variance, point.degrees_of_freedom, confidence) if variance else 0.0
+        interval = (value - half, value + half) if variance else None
+        if of_differences and point.variance is not None:
+            sums = labelled.label + labelled.rows * middle
+            residuals = sums - point.weight * labelled.score + labelled.rows * point.from_others
+            rows = self.labels, sums, labelled.rows, residuals
+            interval = with_two_rows(
+                (value - half, value + half),
+                *rows,
+                freedom=point.degrees_of_freedom,
+                confidence=confidence,
+                other_variance=point.others_variance,
+            )
+        counts = len(self.labels), len(self.others), len(labelled.rows)
+        return LabelEstimate(
+            value, interval, sqrt(variance) if variance else None, *counts, point.weight if len(self.others) else None
+        )
 
 
-def _share_interval(labels: _Column, interval: tuple[float, float] | None, confidence: float) -> tuple[float, float] | None:
-    """Return the interval of a share: within [0, 1], and with Wilson's (clusters as rows) if one kind of label is rare."""
-    counts = Counter(labels.values)
-    low, high = interval or UNKNOWN_INTERVAL
-    if min(counts[0.0], counts[1.0]) < RARE_LABELS:
-        n = labels.cluster_count
-        wilson = m.wilson_interval(labels.mean * n, n, confidence)
-        if wilson is not None:
-            low, high = (min(low, wilson[0]), max(high, wilson[1])) if interval else wilson
-    return None if low == -inf else (max(0.0, low), min(1.0, high))
+class _Point(NamedTuple):
+    """An estimate, the judge's weight, the part of the estimate that is due to other rows, and how uncertain it is.
+
+    The variances are those from labelled (None: unknown) and from other rows.
+    """
+
+    value: float
+    weight: float
+    from_others: float
+    variance: float | None = None
+    others_variance: float = 0.0
+    degrees_of_freedom: float = 0.0
+
+
+def _jackknife(labelled: _Sums, others: _Sums | None) -> _Point:
+    """Return the estimate with its variance, from the estimates without one cluster each."""
+    all_labelled, all_others = labelled.total, others.total if others else _Sums()
+    value, weight = (float(each) for each in _ppi_point(all_labelled, all_others))
+    point = _Point(value, weight, weight * float(all_others.score / all_others.rows) if others else 0.0)
+    if len(labelled.rows) < 2:
+        return point
+    variance = jackknife_variance(_ppi_point(labelled.without_each, all_others)[0] - value)
+    freedom = degrees_of_freedom(labelled.rows)
+    if not others or not weight:
+        return point._replace(variance=variance, degrees_of_freedom=freedom)
+    of_others = jackknife_variance(_ppi_point(all_labelled, others.without_each)[0] - value)
+    if total := variance + of_others:
+        freedom = total**2 / (variance**2 / freedom + of_others**2 / degrees_of_freedom(others.rows))
+    return point._replace(variance=variance, others_variance=of_others, degrees_of_freedom=freedom)
+
+
+def _ppi_point(labelled: _Sums, others: _Sums) -> tuple[Any, Any]:
+    """Return the estimate and the judge's weight: cov(label, score) / (var(score, all rows) (1 + n / N)), limited to [0, 1]."""
+    np: Any = m.import_library("numpy")
+    n, n_others = labelled.rows, others.rows
+    if not np.any(n_others):
+        return labelled.label / n, 0.0 * n
+    every = n + n_others
+    variance = (labelled.square + others.square - (labelled.score + others.score) ** 2 / every) / (every - 1)
+    covariance = (labelled.product - labelled.label * labelled.score / n) / np.maximum(n - 1, 1)
+    known = variance > 0
+    weight = np.where(known, np.clip(covariance / np.where(known, variance, 1.0) / (1 + n / n_others), 0, 1), 0.0)
+    return weight * others.score / n_others + (labelled.label - weight * labelled.score) / n, weight
+
+
+def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> LabelEstimate:
+    """Return the estimate of a share, from 0 to 1: with Wilson's interval for as many rows as would be as precise.
+
+    If one kind of label is rare, it contains that of the labels alone, with clusters as rows.
+    """
+    share, intervals = min(1.0, max(0.0, found.value)), []
+    if found.interval and found.standard_error and 0 < share < 1:
+        quantile = (found.interval[1] - found.interval[0]) / 2 / found.standard_error
+        intervals = [m.score_interval(share, share * (1 - share) / found.standard_error**2, quantile)]
+    rare = min(rows.labels.sum(), (1 - rows.labels).sum()) < RARE_LABELS
+    if rare or not intervals:
+        n = int(rows.clusters.max()) + 1
+        intervals += [m.wilson_interval(float(rows.labels.mean()) * n, n, confidence) or (0.0, 1.0)]
+    return replace(found, value=share, interval=(min(low for low, _ in intervals), max(high for _, high in intervals)))
 
 
 # ---- error rates

@@ -7,6 +7,7 @@ its location and the reason; nothing is guessed. `cases` knows what a label mean
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,8 +25,9 @@ from ..tables.readers import BadRow, Row, iter_rows
 from ..tables.row_values import read_message, tests_at, tests_metadata
 from ..tables.sources import Source, open_source
 from .benchmarks import Benchmark, benchmark_case, find_benchmark
-from .cases import AmbiguousLabel, LabelKind, LabelledCase, is_missing
-from .label_schema import LabelSchema, infer_schema
+from .cases import EQUAL, AmbiguousLabel, LabelKind, LabelledCase, NoMajority, is_missing
+from .label_file import Sample, is_label_file, read_labels
+from .label_schema import LabelSchema, RowLabel, infer_schema
 from .labelled_table import CASE_ID_NAMES, INPUT_ROLES, LABEL_ROLES, LabelledTable, cell, filter_rows, list_cell, text_cell, to_text
 
 MAX_ROWS = 10**15
@@ -39,7 +41,7 @@ class LabelledCases:
     understood, with the reasons. `column_notes`: the role of each column, in words. `ignored_filters`: the columns of
     "where:COLUMN" that the rows do not have. `column_list`: all columns, as text. `name`: the name of the file, or of the kind of
     rows. `sha256`: a hash of the rows and of how they were read. `benchmark`: the name of the benchmark whose shape the rows have,
-    or "".
+    or "". `label_scale`: the lowest and the highest number that people could give, if the rows are labels of `redraft label`.
     """
 
     cases: tuple[LabelledCase, ...]
@@ -52,6 +54,7 @@ class LabelledCases:
     name: str = "rows"
     sha256: str = ""
     benchmark: str = ""
+    label_scale: tuple[float, float] | None = None
 
 
 def read_cases(
@@ -75,7 +78,18 @@ def read_cases(
         raise ConfigError(f"kind={kind!r}: there are {', '.join(get_args(LabelKind))}")
     checks.whole_number("limit", limit, 1, MAX_ROWS, optional=True)
     checks.mapping("columns", columns, '{"prompt": "question"}', optional=False)
-    source = _named_source(rows)
+    return cases_of_source(labelled_source(rows), columns, kind=kind, limit=limit)
+
+
+def cases_of_source(
+    source: Source,
+    columns: Mapping[str, str],
+    *,
+    kind: LabelKind | None = None,
+    limit: int | None = None,
+    keep_undecided: bool = False,
+) -> LabelledCases:
+    """Return what `read_cases` returns. With `keep_undecided`, rows without a most frequent rating are ties, else left out."""
     chosen, skipped, ignored = filter_rows(source.rows, columns, limit)
     table = LabelledTable(columns, chosen)
     if not chosen:
@@ -94,6 +108,7 @@ def read_cases(
         table.find_tests(),
         find("group"),
         find("parent", ("parent",)),
+        keep_undecided,
     )
     cases = list(_read_all_cases(reader.read_case, chosen, skipped))
     if not cases:
@@ -110,6 +125,7 @@ def read_cases(
         column_list,
         Path(source.name).name,
         _digest(source.paths, {**columns, "kind": str(kind)}, cases),
+        label_scale=_label_scale(chosen) if schema.kind == "score" else None,
     )
 
 
@@ -121,8 +137,14 @@ def as_labelled_cases(cases: Iterable[LabelledCase], skipped: Sequence[BadRow] =
     return LabelledCases(known, known[0].kind, _label_range(known), tuple(skipped), (), sha256=_digest((), {}, known))
 
 
-def _named_source(rows: Any) -> Source:
-    """Return the source of rows; a single file is read as it is named."""
+def labelled_source(rows: Any) -> Source:
+    """Return the source of rows; a single file is read as it is named, and a file of labels as one row for each item."""
+    if isinstance(rows, Source):
+        return rows
+    if isinstance(rows, str | Path) and is_label_file(path := Path(rows)):
+        found = read_labels(path).rows()
+        labelled = [Row(f"{rows}:{n}", values) for n, values in enumerate(found, 1)]
+        return Source(str(rows), lambda _: iter(labelled), (path,))
     if isinstance(rows, str | Path) and Path(rows).is_file():
         return Source(str(rows), lambda on_error: iter_rows(rows, on_error), (Path(rows),))
     return open_source(rows)
@@ -240,6 +262,7 @@ class _CaseReader:
     tests: str | None
     group: str | None
     parent: str | None
+    keep_undecided: bool = False
 
     def read_case(self, row: Row) -> LabelledCase:
         """Return the case in a row. Raises AmbiguousLabel, or ValueError for invalid messages."""
@@ -248,10 +271,20 @@ class _CaseReader:
         tests = tests_at(row.values, self.tests)
         metadata = tests_metadata(row.values) if tests else {}
         task = Task(self.read_prompt(row), id=id, context=context, reference=reference, tests=tests, metadata=metadata)
-        label = self.schema.read_label(row, len(responses))
+        label = self._read_label(row, len(responses))
         group, parent = ("" if value is None else to_text(value) for value in (cell(row, self.group), cell(row, self.parent)))
         case = LabelledCase(id, self.schema.kind, task, responses, label.label, label.ranks, label.ratings, group, parent=parent)
         return _shuffle_pair(case) if self.schema.shuffle else case
+
+    def _read_label(self, row: Row, n: int) -> RowLabel:
+        try:
+            return self.schema.read_label(row, n)
+        except NoMajority as undecided:
+            if not self.keep_undecided:
+                raise
+            known = [rating for rating in undecided.ratings if rating is not None]
+            mean = None if self.schema.kind == "pair" else sum(known) / len(known)
+            return RowLabel(mean, None if mean is not None else EQUAL, undecided.ratings)
 
 
 def _shuffle_pair(case: LabelledCase) -> LabelledCase:
@@ -278,6 +311,20 @@ def _read_all_cases(
         yield case
 
 
+def is_label_row(values: Mapping[str, Any]) -> bool:
+    """Whether a row is one of labels that `redraft label` collected."""
+    return values.get("sample") in get_args(Sample) and isinstance(values.get("ratings"), list)
+
+
+def _label_scale(rows: Sequence[Row]) -> tuple[float, float] | None:
+    """Return the scale that labels of `redraft label` name; None for other rows, or if they name several."""
+    scales = [row.values.get("scale") if is_label_row(row.values) else None for row in rows]
+    first = scales[0]
+    if not (isinstance(first, list) and len(first) == 2 and all(map(checks.is_number, first)) and first[0] < first[1]):
+        return None
+    return (float(first[0]), float(first[1])) if all(scale == first for scale in scales) else None
+
+
 def _label_range(cases: Sequence[LabelledCase]) -> tuple[float, float] | None:
     if cases[0].kind != "score":
         return None
@@ -298,4 +345,20 @@ def _column_notes(table: LabelledTable, schema: LabelSchema) -> list[str]:
     notes += [f"label {checks.format_value(value, 80)}: {meaning} ({n} rows)" for (value, meaning), n in counts]
     if "label" not in table.assigned and "ratings" in table.assigned:
         notes.append(f"the label is the {'mean of the ratings' if schema.kind == 'score' else 'most frequent rating'}")
-    return notes
+    return [*notes, *_sample_notes(table)]
+
+
+SAMPLE_WORDS: Mapping[str, str] = {
+    "random": "drawn at random",
+    "chosen": "chosen because their labels teach most",
+    "imported": "from elsewhere",
+}
+
+
+def _sample_notes(table: LabelledTable) -> Iterator[str]:
+    """Yield how rows of `redraft label` were chosen, if not all were drawn at random: their agreement is not that of all rows."""
+    counts = Counter(row.values["sample"] for row in table.rows if is_label_row(row.values))
+    if counts.keys() - {"random"}:
+        listed = ", ".join(f"{counts[name]} {words}" for name, words in SAMPLE_WORDS.items() if counts[name])
+        hint = "; where:sample=random keeps those that represent all rows" if counts["random"] else ""
+        yield f"rows: {listed}{hint}"

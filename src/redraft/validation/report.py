@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..cards import MIN_ROWS, ClassRates, Measure
+from ..cards import MIN_ROWS, NOISE, ClassRates, Measure
 from . import statistics as m
 from .cases import (
     FIRST,
@@ -139,7 +139,7 @@ def _scale_measures(rows: Sequence[CaseVerdicts], config: ReportConfig) -> list[
 def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
     """Measure scores against pass and fail: accuracy of both classes, and calibration of scores as probabilities."""
     labels = ["pass" if row.label else "fail" for row in rows]
-    verdicts = [_pass_label(row, config.threshold) for row in rows]
+    verdicts = [pass_label(row, config.threshold) for row in rows]
     both = list(zip(labels, verdicts, strict=True))
     headline = _balanced_accuracy(rows, config.threshold)
     probabilities = [(row.mean_score(), bool(row.label)) for row in rows]
@@ -208,7 +208,7 @@ def ranking_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Valida
     """Measure rankings: rank correlation within each row, and whether the best response comes first."""
 
     def agreement(group: Sequence[CaseVerdicts]) -> Measure:
-        taus = [tau for row in group if (tau := _kendall_tau(row)) is not None]
+        taus = [tau for row in group if (tau := kendall_tau(row)) is not None]
         about = "mean over rows; 0 if it ties or is unreadable"
         return estimate("Kendall tau-b", taus, mean_of_known, config.seed, chance=0.0, about=about)
 
@@ -330,7 +330,8 @@ def _self_consistency(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     return [proportion("self-consistency", same, len(repeated), about=about)] if repeated else []
 
 
-def _pass_label(row: CaseVerdicts, threshold: float) -> str:
+def pass_label(row: CaseVerdicts, threshold: float) -> str:
+    """Return "pass", "fail" or UNREADABLE: the majority of the verdicts, else by the mean score."""
     votes = [v.passed for v in row.readable_verdicts if v.passed is not None]
     if votes:
         return "pass" if sum(votes) * 2 > len(votes) else "fail"
@@ -343,7 +344,7 @@ def _balanced_accuracy(rows: Sequence[CaseVerdicts], threshold: float) -> Measur
     shares = []
     for label, word in ((1, "pass"), (0, "fail")):
         rows_of_class = [row for row in rows if bool(row.label) == bool(label)]
-        shares.append(proportion(word, sum(_pass_label(row, threshold) == word for row in rows_of_class), len(rows_of_class)))
+        shares.append(proportion(word, sum(pass_label(row, threshold) == word for row in rows_of_class), len(rows_of_class)))
     both = [(s.value, s.low, s.high) for s in shares if s.value is not None and s.low is not None and s.high is not None]
     value, low, high = [sum(x) / 2 for x in zip(*both, strict=True)] if len(both) == 2 else (None, None, None)
     return Measure("balanced accuracy", value, low, high, len(rows), 0.5, "the mean of both classes; unreadable is never right")
@@ -419,7 +420,7 @@ def _mean_ranks(row: CaseVerdicts) -> tuple[float, ...] | None:
     return tuple(sum(column) / len(all_ranks) for column in zip(*all_ranks, strict=True)) if all_ranks else None
 
 
-def _kendall_tau(row: CaseVerdicts) -> float | None:
+def kendall_tau(row: CaseVerdicts) -> float | None:
     """Return Kendall's tau-b with people's ranks; 0 if the verdict ties all or is unreadable, None if people tie all."""
     people, order = row.case.ranks or (), _mean_ranks(row)
     if len(set(people)) < 2:
@@ -512,4 +513,4 @@ def retest_noise(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     if not again:
         return []
     sigma = m.noise_sigma(again)
-    return [Measure("noise sigma", sigma, n=len(again), about="standard deviation of repeated scores, in points of the score")]
+    return [Measure(NOISE, sigma, n=len(again), about="standard deviation of repeated scores, in points of the score")]

@@ -96,6 +96,7 @@ class ValidationResult:
         stop_reason: Why the run ended before all cases were judged, or None.
         skipped: Why rows of the data were left out: their locations and the reasons.
         column_notes: How the columns of the data were understood.
+        verdicts: What the grader said of each case.
     """
 
     card: Card
@@ -104,6 +105,7 @@ class ValidationResult:
     stop_reason: StopReason | None = None
     skipped: tuple[str, ...] = ()
     column_notes: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = field(default=(), repr=False)
 
     @property
     def trusted(self) -> bool:
@@ -232,7 +234,8 @@ async def validate_live(
         calibration = _calibrate(data, [v for by_case in verdicts.values() for v in by_case])
     about = (name, fingerprint, harness.model, today_utc(), data.name, data.sha256, "live")
     card = Card(*about, attacks=attacks, usage=asdict(run.usage), calibration=calibration, **_report_fields(data, report))
-    return ValidationResult(card, report, card_store, run.stop_reason)
+    said = tuple(v for by_case in verdicts.values() for v in by_case)
+    return ValidationResult(card, report, card_store, run.stop_reason, verdicts=said)
 
 
 def validate_recorded(
@@ -246,7 +249,7 @@ def validate_recorded(
     report = report_of(data.cases, verdicts, data.report_config)
     about = (grader, RECORDED_FINGERPRINT, "", today_utc(), data.name, data.sha256, output_format)
     card = Card(*about, calibration=_calibrate(data, verdicts), **_report_fields(data, report))
-    return ValidationResult(card, report, card_store)
+    return ValidationResult(card, report, card_store, verdicts=tuple(verdicts))
 
 
 def _check_readable(verdicts: Sequence[Verdict], run: GraderRun | None = None) -> None:

@@ -41,7 +41,12 @@ def wilson_interval(successes: float, n: int, level: float = 0.95) -> tuple[floa
     z = NormalDist().inv_cdf(0.5 + _check_level(level) / 2)
     if n == 0:
         return None
-    share, spread = successes / n, z * z / n
+    return score_interval(successes / n, n, z)
+
+
+def score_interval(share: float, n: float, z: float) -> tuple[float, float]:
+    """Return Wilson's interval of a share, in [0, 1], for a number of rows (any above 0) and a quantile."""
+    spread = z * z / n
     middle = (share + spread / 2) / (1 + spread)
     half = z / (1 + spread) * sqrt(share * (1 - share) / n + spread / (4 * n))
     return max(0.0, middle - half), min(1.0, middle + half)
@@ -197,15 +202,15 @@ def kendall(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float |
     pairs = _complete_rows(x, y)
     if len(pairs) < 2 or not _all_vary(pairs):
         return None
-    return _finite_or_none(lambda: _import_library("scipy.stats").kendalltau(*zip(*pairs, strict=True))[0])
+    return _finite_or_none(lambda: import_library("scipy.stats").kendalltau(*zip(*pairs, strict=True))[0])
 
 
 def _pearson_r(a: Any, b: Any) -> float | None:
-    return _finite_or_none(lambda: _import_library("numpy").corrcoef(a, b)[0, 1])
+    return _finite_or_none(lambda: import_library("numpy").corrcoef(a, b)[0, 1])
 
 
 def _mean_ranks(column: Any) -> Any:
-    return _import_library("scipy.stats").rankdata(column)
+    return import_library("scipy.stats").rankdata(column)
 
 
 def partial_rank_correlation(
@@ -316,7 +321,7 @@ def isotonic_blocks(points: Sequence[tuple[float, float]]) -> list[IsotonicBlock
     for x, y in points:
         by_x[_check_finite(x)].append(_check_finite(y))
     xs = sorted(by_x)
-    library = _import_library("scipy.optimize")
+    library = import_library("scipy.optimize")
     ends = library.isotonic_regression([fmean(by_x[x]) for x in xs], weights=[len(by_x[x]) for x in xs]).blocks
     blocks = [xs[int(start) : int(end)] for start, end in pairwise(ends)]
     return [_isotonic_block({x: by_x[x] for x in block}) for block in blocks]
@@ -329,7 +334,7 @@ def _isotonic_block(by_x: Mapping[float, Sequence[float]]) -> IsotonicBlock:
 
 def t_quantile(probability: float, degrees_of_freedom: float) -> float:
     """Return the quantile of Student's t distribution."""
-    return float(_import_library("scipy.special").stdtrit(degrees_of_freedom, probability))
+    return float(import_library("scipy.special").stdtrit(degrees_of_freedom, probability))
 
 
 # ---- shared
@@ -338,12 +343,13 @@ def t_quantile(probability: float, degrees_of_freedom: float) -> float:
 def check_dependencies() -> None:
     """Raise ConfigError if a library that the statistics need is not installed. Called before the first model call."""
     for name in ("numpy", "scipy.stats"):
-        _import_library(name)
-    if not hasattr(_import_library("scipy.optimize"), "isotonic_regression"):
+        import_library(name)
+    if not hasattr(import_library("scipy.optimize"), "isotonic_regression"):
         raise ConfigError("calibration needs scipy 1.12 or later: pip install 'redraft[validate]'")
 
 
-def _import_library(name: str) -> Any:
+def import_library(name: str) -> Any:
+    """Return a library of the extra `validate`. Raises ConfigError if it is not installed."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -361,7 +367,9 @@ def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> f
 def finite_numbers(name: str, values: Iterable[Any], low: float = -inf, high: float = inf) -> list[float]:
     """Return numbers as floats. Raises ConfigError that names the first one that is missing, not finite or out of range."""
     values = list(values)
-    numbers = [float(value) if isinstance(value, Real) else nan for value in values]
+    numbers = [value if type(value) is float else float(value) if isinstance(value, Real) else nan for value in values]
+    if all(map(isfinite, numbers)) and low <= min(numbers, default=low) and max(numbers, default=high) <= high:
+        return numbers
     for i, number in enumerate(numbers):
         if not isfinite(number) or not low <= number <= high:
             expected = "a finite number" if low == -inf else f"a number in [{low:g}, {high:g}]"

@@ -72,7 +72,19 @@ rate_limits = options.group(
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows to OUT.")
 @setting_options(
-    BatchFields, "spreadsheet_safe", "ordered", "errors", "journal", "name", "durability", "mode", "n", "keep", "limit", "retry"
+    BatchFields,
+    "spreadsheet_safe",
+    "ordered",
+    "errors",
+    "journal",
+    "name",
+    "durability",
+    "mode",
+    "n",
+    "keep",
+    "limit",
+    "pilot",
+    "retry",
 )
 @setting_options(BatchFields, "on_duplicate")
 @options.columns

@@ -13,7 +13,7 @@ from ...storage.journal import Journal
 from ...text import pluralize
 from .. import options
 from ..output import notice
-from .runs import find_run
+from ..stored_runs import find_run
 
 EPILOG = """\b
 Examples:

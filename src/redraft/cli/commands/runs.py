@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,15 +13,16 @@ from typing import Any, TextIO
 
 import click
 
-from ...errors import ConfigError, StoreError
-from ...storage.journal import Journal, RunInfo, Status
+from ...errors import ConfigError
+from ...storage.journal import Journal, Status
 from ...storage.recovery import salvage as recover
 from ...storage.secure_files import AtomicFile
 from ...text import pluralize
 from .. import options
 from ..command_classes import DefaultGroup
 from ..errors import OK
-from ..output import check_output, format_time, notice, parse_time, single_line, warning
+from ..output import check_output, format_time, notice, parse_time, single_line
+from ..stored_runs import describe_runs, find_run, journal_paths, read_runs
 
 EPILOG = """\b
 Examples:
@@ -49,10 +49,10 @@ Run `redraft batch` over the rows of the input that are missing there, with anot
 journal and output.
 """
 
-SUFFIX = ".journal"
 STATUSES: tuple[Status, ...] = ("done", "failed", "open")
 INTERNAL = (  # metadata of a run that is not shown as it is
     "settings",
+    "judges",
     "invocation",
     "last_full_invocation",
     "merged_shards",
@@ -258,63 +258,3 @@ def salvage(damaged: str, output: str, overwrite: bool) -> None:
     check_output(output, overwrite=overwrite)
     counts = recover(damaged, output, overwrite=True)
     notice(f"{output}: {', '.join(pluralize(count, table.removesuffix('s')) for table, count in counts.items())}")
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A run, and the journal that contains it."""
-
-    path: Path
-    info: RunInfo
-
-    def as_data(self) -> dict[str, Any]:
-        return {"journal": str(self.path), **asdict(self.info)}
-
-    def check_output(self, path: str) -> None:
-        """Raise ConfigError if the output is the journal itself, which is never overwritten."""
-        if Path(path).exists() and Path(path).samefile(self.path):
-            raise ConfigError(f"--output: {path} is the journal itself; name another file")
-
-
-def journal_paths(journal: str | None) -> list[Path]:
-    """Return the journal that was named, or those of this folder."""
-    return [Path(journal)] if journal else sorted(path for path in Path().glob(f"*{SUFFIX}") if path.is_file())
-
-
-def read_runs(paths: list[Path], *, strict: bool = True) -> list[StoredRun]:
-    """Return the runs in some journals, the latest last.
-
-    A journal that cannot be read is reported in a warning; with `strict`, StoreError is raised.
-    """
-    runs: list[StoredRun] = []
-    for path in paths:
-        try:
-            with Journal(path, read_only=True) as journal:
-                runs += [StoredRun(path, info) for info in journal.runs()]
-        except StoreError as error:
-            if strict:
-                raise
-            warning(str(error))
-    return sorted(runs, key=lambda run: (run.info.updated_at, run.info.started_at))
-
-
-def find_run(name: str, journal: str | None) -> StoredRun:
-    """Return the run of that name, or of the output at that path. Raises ConfigError unless there is exactly one."""
-    from ...runs.config import run_name  # with the whole engine
-
-    beside = Path(f"{name}{SUFFIX}")
-    paths = [beside] if not journal and beside.is_file() else journal_paths(journal)
-    runs = read_runs(paths, strict=bool(journal))
-    matches = [run for run in runs if run.info.name in {name, run_name(Path(name).name)}]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise ConfigError(f"there are {len(matches)} runs {name!r}; give --journal: {', '.join(str(run.path) for run in matches)}")
-    raise ConfigError(f"there is no run {name!r}; {describe_runs(runs, paths)}")
-
-
-def describe_runs(runs: list[StoredRun], paths: list[Path]) -> str:
-    """Name the runs that exist; if there are none, name the places that were searched."""
-    if runs:
-        return f"there are {', '.join(dict.fromkeys(repr(run.info.name) for run in runs))}"
-    return f"looked in {', '.join(map(str, paths))}" if paths else f"no *{SUFFIX} in this folder: give --journal FILE"

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -214,15 +214,22 @@ def show_preview(preview: BatchPreview, *, as_json: bool) -> None:
         return
     out = console(stderr=False)
     for n, messages in enumerate(preview.samples, 1):
-        out.print(Text(f"sample {n}", "bold"))
-        for message in messages:
-            out.print(Text(f"  {strip_control_sequences(str(message.get('role', '')))}: ", "dim") + _excerpt(message))
-        out.print()
+        _show_messages(out, f"sample {n}", messages)
+    for prompt in preview.prompts:
+        of_grader = f" by {prompt.grader}" if prompt.grader else ""
+        _show_messages(out, f"prompt of the first row: {prompt.role}{of_grader}", prompt.messages)
     for what, span in (("calls", preview.calls), ("tokens", preview.tokens)):
         out.print(text_line(f"{what:8} {_span(span, getattr(preview.expected, what, None))}"))
     cost = "unknown" if preview.cost is None else f"{_span(preview.cost, getattr(preview.expected, 'cost', None), 4)} USD"
     out.print(text_line(f"{'cost':8} {cost}"))
     out.print(text_line("no model was called, nothing was written", "dim"))
+
+
+def _show_messages(out: Console, title: str, messages: Sequence[Mapping[str, Any]]) -> None:
+    out.print(text_line(title, "bold"))
+    for message in messages:
+        out.print(Text(f"  {strip_control_sequences(str(message.get('role', '')))}: ", "dim") + _excerpt(message))
+    out.print()
 
 
 def preview_data(preview: BatchPreview) -> dict[str, Any]:

@@ -191,7 +191,7 @@ def _check(arguments: ValidateArguments) -> None:
 def _read_labelled(arguments: ValidateArguments) -> LabelledCases:
     """Read the labelled data, and report their scale. Raises ConfigError for a filter on a column that no row has."""
     labelled = arguments.read_cases()
-    if labelled.scale and not arguments.label_range:
+    if labelled.scale and not (arguments.label_range or labelled.label_scale):
         low, high = labelled.scale
         click.echo(f"redraft: labels range from {low:g} to {high:g}; --scale LOW-HIGH also measures leniency", err=True)
     if labelled.ignored_filters and not arguments.outputs:

@@ -1,0 +1,55 @@
+"""`redraft gate`: fail a build if B is worse than A."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .. import options
+from ..command_classes import SectionedCommand
+from .compare import SECTIONS, comparison
+
+EPILOG = """\b
+Examples:
+  redraft gate baseline.jsonl candidate.jsonl --junit gate.xml --markdown "$GITHUB_STEP_SUMMARY"
+  redraft gate old.md new.md --data tasks.jsonl --model openai:gpt-4o-mini --grader helpfulness --margin 0.03
+  redraft gate baseline.jsonl candidate.jsonl --undecided pass
+
+\b
+B passes if the interval of the difference lies above the margin: the loss is smaller
+than that. It fails if the interval lies below 0. Else it is undecided, and the message
+says how many more rows would decide. With A = B a false alarm has a probability of
+(1 - level) / 2 at most: 2.5 %.
+
+\b
+Exit codes:
+  0    not worse (or undecided, with --undecided pass)
+  1    failed: a model, a budget, a file that cannot be written
+  2    wrong usage or settings, or a file that cannot be read
+  4    worse
+  5    undecided
+  130  interrupted
+"""
+
+
+@click.command(
+    short_help="Fail a build if B is worse than A.", cls=SectionedCommand, epilog=EPILOG, sections={"undecided": "Gate", **SECTIONS}
+)
+@click.option(
+    "--undecided",
+    type=click.Choice(["pass", "fail"]),
+    default="fail",
+    show_default=True,
+    help="What to do if more rows are needed to decide.",
+)
+@click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write JUnit XML to FILE.")
+@click.option("--markdown", type=click.Path(dir_okay=False), metavar="FILE", help="Add a summary in Markdown to FILE.")
+@comparison
+@options.debug
+@click.pass_context
+def gate(ctx: click.Context, /, **values: Any) -> int:
+    """Exit with 0 if B is not worse than A by more than the margin, with 4 if it is worse, with 5 if that is undecided."""
+    from ..operations.compare import run_gate
+
+    return run_gate(ctx, values)

@@ -1,0 +1,82 @@
+"""The runs in journals, and finding one by its name or its output."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, StoreError
+from ..storage.journal import Journal, RunInfo
+from .output import warning
+
+SUFFIX = ".journal"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run, and the journal that contains it."""
+
+    path: Path
+    info: RunInfo
+
+    def as_data(self) -> dict[str, Any]:
+        return {"journal": str(self.path), **asdict(self.info)}
+
+    def check_output(self, path: str) -> None:
+        """Raise ConfigError if the output is the journal itself, which is never overwritten."""
+        if Path(path).exists() and Path(path).samefile(self.path):
+            raise ConfigError(f"--output: {path} is the journal itself; name another file")
+
+
+def journal_paths(journal: str | None) -> list[Path]:
+    """Return the journal that was named, or those of this folder."""
+    return [Path(journal)] if journal else sorted(path for path in Path().glob(f"*{SUFFIX}") if path.is_file())
+
+
+def read_runs(paths: list[Path], *, strict: bool = True) -> list[StoredRun]:
+    """Return the runs in some journals, the latest last.
+
+    A journal that cannot be read is reported in a warning; with `strict`, StoreError is raised.
+    """
+    runs: list[StoredRun] = []
+    for path in paths:
+        try:
+            with Journal(path, read_only=True) as journal:
+                runs += [StoredRun(path, info) for info in journal.runs()]
+        except StoreError as error:
+            if strict:
+                raise
+            warning(str(error))
+    return sorted(runs, key=lambda run: (run.info.updated_at, run.info.started_at))
+
+
+def find_run(name: str, journal: str | None) -> StoredRun:
+    """Return the run of that name, that which writes the output at that path, or the only one of that journal.
+
+    Raises ConfigError unless there is exactly one, StoreError for a journal that was named and cannot be read.
+    """
+    from ..runs.config import run_name  # with the whole engine
+
+    own = Path(name) if name.endswith(SUFFIX) else Path(f"{name}{SUFFIX}")
+    is_named = not journal and own.is_file()
+    paths = [own] if is_named else journal_paths(journal)
+    runs = read_runs(paths, strict=bool(journal) or is_named)
+    matches = [run for run in runs if run.info.name in {name, run_name(Path(name).name)}]
+    matches = matches or [run for run in runs if run.info.metadata.get("output") == name] or (runs if is_named else [])
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        raise ConfigError(f"there is no run {name!r}; {describe_runs(runs, paths)}")
+    if len({run.path for run in matches}) == len(matches):
+        raise ConfigError(f"there are {len(matches)} runs {name!r}; give --journal: {', '.join(str(run.path) for run in matches)}")
+    raise ConfigError(
+        f"{name!r} does not mean one run; {describe_runs(matches, paths)}: name one, with --journal {matches[0].path}"
+    )
+
+
+def describe_runs(runs: list[StoredRun], paths: list[Path]) -> str:
+    """Name the runs that exist; if there are none, name the places that were searched."""
+    if runs:
+        return f"there are {', '.join(dict.fromkeys(repr(run.info.name) for run in runs))}"
+    return f"looked in {', '.join(map(str, paths))}" if paths else f"no *{SUFFIX} in this folder: give --journal FILE"

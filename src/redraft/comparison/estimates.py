@@ -1,0 +1,239 @@
+"""Computes the report of a comparison from paired results: differences, slices, and what people would say."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import hypot, inf, sqrt
+
+from ..checks import format_value
+from ..errors import ConfigError
+from ..tables.row_values import MISSING, value_at
+from ..text import pluralize
+from ..usage import NO_USAGE, Usage
+from ..validation.differences import PairedDifference, WinRate, paired_difference, slice_differences
+from ..validation.estimators import LabelEstimate, labels_needed, ppi_difference
+from ..validation.sequential import confidence_sequence
+from ..validation.statistics import pearson
+from .labels import NOT_RANDOM, PairLabels
+from .report import DEFAULT_MARGIN, ComparisonReport, PeopleEstimate
+from .results import PairedResults, ResultPair
+
+MIN_LABELS = 5  # fewer say nothing
+MAX_SLICE_NAME = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonSettings:
+    """What is computed.
+
+    `clusters` is a column of what several rows have in common, `slices` are columns whose values are compared one by one, `margin`
+    is the loss that does not matter (None: 0.02 for scores from 0 to 1), `level` the confidence of intervals. With `anytime` the
+    verdict holds although it is looked at after every row.
+    """
+
+    clusters: str | None = None
+    slices: tuple[str, ...] = ()
+    margin: float | None = None
+    level: float = 0.95
+    anytime: bool = False
+
+
+def build_report(
+    results: PairedResults,
+    settings: ComparisonSettings = ComparisonSettings(),
+    *,
+    labels: PairLabels | None = None,
+    wins: WinRate | None = None,
+    usage: Usage = NO_USAGE,
+) -> ComparisonReport:
+    """Return the report of two runs.
+
+    Raises ConfigError if a column does not exist, or scores are not from 0 to 1 where they must be.
+    """
+    scores = PairedScores(results.pairs, settings)
+    same_answers = all(pair.same_answer for pair in results.pairs)
+    people = _people(scores, labels) if labels and not same_answers else None
+    in_shares = scores.are_shares or people is not None or wins is not None  # labels and win rates are from 0 to 1
+    margin = DEFAULT_MARGIN if settings.margin is None and in_shares else settings.margin
+    return ComparisonReport(
+        results.a.name,
+        results.b.name,
+        scores.difference(),
+        people=people,
+        errors=_errors(scores, labels) if labels and same_answers else None,
+        wins=wins,
+        slices={column: _slices(scores, column) for column in settings.slices},
+        score_name=results.b.score_name,
+        paired_by=results.paired_by,
+        only_a=results.only_a,
+        only_b=results.only_b,
+        unscored_a=len(results.unscored_a),
+        unscored_b=len(results.unscored_b),
+        repeats=results.repeats,
+        same_answers=same_answers,
+        anytime=_anytime(scores) if settings.anytime else None,
+        worst_case=_worst_case(results, scores),
+        margin=margin,
+        level=settings.level,
+        unused_labels={reason: n for reason, n in (labels.unused if labels else {}).items() if n},
+        forms=(results.a.form, results.b.form),
+        skipped=(*results.a.skipped, *results.b.skipped),
+        usage=usage,
+    )
+
+
+class PairedScores:
+    """The scores of both runs, pair by pair, and the cluster of each pair (None: each is one). `missing` stands for no score."""
+
+    def __init__(self, pairs: Sequence[ResultPair], settings: ComparisonSettings, *, missing: float = 0.0) -> None:
+        self.pairs, self.settings = pairs, settings
+        self.a = [missing if pair.a.score is None else float(pair.a.score) for pair in pairs]
+        self.b = [missing if pair.b.score is None else float(pair.b.score) for pair in pairs]
+        self.clusters = None if settings.clusters is None else _clusters(pairs, settings.clusters)
+
+    @property
+    def are_shares(self) -> bool:
+        """Whether all scores are from 0 to 1."""
+        return all(0 <= score <= 1 for score in (*self.a, *self.b))
+
+    @property
+    def groups(self) -> Sequence[Hashable]:
+        """The cluster of each pair; its own key if there are none."""
+        return [pair.key for pair in self.pairs] if self.clusters is None else self.clusters
+
+    def difference(self) -> PairedDifference:
+        """Return the difference over all pairs."""
+        return paired_difference(self.a, self.b, clusters=self.clusters, confidence=self.settings.level)
+
+
+def column_values(pairs: Sequence[ResultPair], column: str) -> list[str]:
+    """Return the values of a column as texts; "" where it is missing. Raises ConfigError if no row has it."""
+    values = [value_at(pair.values, column) for pair in pairs]
+    if all(value is MISSING for value in values):
+        names = dict.fromkeys(str(name) for pair in pairs[:100] for name in pair.values)
+        listed = ", ".join(format_value(name, MAX_SLICE_NAME) for name in list(names)[:30])
+        raise ConfigError(f"no row has a column {column!r}; there are {listed or 'none'}")
+    return ["" if value is MISSING or value is None else str(value)[:MAX_SLICE_NAME] for value in values]
+
+
+def _clusters(pairs: Sequence[ResultPair], column: str) -> list[Hashable]:
+    """Return the cluster of each pair; a pair without one is a cluster of its own."""
+    return [value or ("row", pair.key) for value, pair in zip(column_values(pairs, column), pairs, strict=True)]
+
+
+def _slices(scores: PairedScores, column: str) -> Mapping[str, PairedDifference]:
+    names = column_values(scores.pairs, column)
+    level = 1 - (1 - scores.settings.level) / len(scores.settings.slices)  # for all columns at once
+    try:
+        return slice_differences(scores.a, scores.b, names, clusters=scores.clusters, confidence=level)
+    except ConfigError as error:
+        raise ConfigError(f"column {column!r}: {error}") from error
+
+
+def _anytime(scores: PairedScores) -> tuple[float, float]:
+    """Return the interval that may be looked at after every row, of the mean over clusters."""
+    if not scores.are_shares:
+        raise ConfigError("anytime needs scores from 0 to 1")
+    by_cluster: dict[Hashable, list[float]] = {}
+    for a, b, cluster in zip(scores.a, scores.b, scores.groups, strict=True):
+        by_cluster.setdefault(cluster, []).append(b - a)
+    means = [sum(values) / len(values) for values in by_cluster.values()]
+    return confidence_sequence(means, bounds=(-1.0, 1.0), confidence=scores.settings.level).interval
+
+
+def _worst_case(results: PairedResults, scores: PairedScores) -> PairedDifference | None:
+    """Return the difference if every answer that only B has no score for counted as 0, or as the lowest score of another scale."""
+    missing = [pair for pair in results.unscored_b if pair.a.score is not None]
+    lowest = 0.0 if scores.are_shares else min(*scores.a, *scores.b)
+    return PairedScores([*results.pairs, *missing], scores.settings, missing=lowest).difference() if missing else None
+
+
+def _people(scores: PairedScores, labels: PairLabels) -> PeopleEstimate:
+    """Return what people would say of all pairs. Raises ConfigError for fewer than MIN_LABELS labelled pairs.
+
+    Pairs of equal answers have the difference 0, so that labels are needed for the others only. If some rows of a cluster have a
+    label and others have none, those without one are left out.
+    """
+    pairs, groups, level = scores.pairs, scores.groups, scores.settings.level
+    labelled = _labelled_places(pairs, labels, labels.differences, differing=True)
+    touched = {groups[n] for n in labelled}
+    others = [n for n, pair in enumerate(pairs) if groups[n] not in touched and not pair.same_answer]
+    judged = [b - a for a, b in zip(scores.a, scores.b, strict=True)]
+    if labels.unit == "preference":
+        judged = [0.5 if d > 0 else -0.5 if d < 0 else 0.0 for d in judged]
+    truth = [labels.differences[pairs[n].key] for n in labelled]
+    of_labelled, unlabelled = [judged[n] for n in labelled], [judged[n] for n in others]
+    clusters, more = [groups[n] for n in labelled], [groups[n] for n in others] or None
+    columns = [[(difference, 0.0) for difference in each] for each in (truth, of_labelled, unlabelled)]
+    estimate = ppi_difference(*columns, clusters=clusters, unlabelled_clusters=more, confidence=level)
+    alone = ppi_difference(*columns[:2], clusters=clusters, confidence=level)
+    same = sum(pair.same_answer for pair in pairs)
+    correlation, different = pearson(truth, of_labelled) or 0.0, len(pairs) - same
+    margin = DEFAULT_MARGIN if scores.settings.margin is None else scores.settings.margin
+    losses = (0.0, margin * len(pairs) / different)  # of the pairs of different answers
+    needed, for_gate = (
+        _labels_to_decide(estimate, alone, correlation, rows=different, level=level, margin=loss) for loss in losses
+    )
+    return PeopleEstimate(_of_all(estimate, scores), labels.unit, _of_all(alone, scores), needed, for_gate, same)
+
+
+def _of_all(estimate: LabelEstimate, scores: PairedScores) -> LabelEstimate:
+    """Return the estimate over all pairs from that over the pairs of different answers; the others have the difference 0.
+
+    It is the product with the share of different answers, which is estimated, too: to first order, the variances add up.
+    """
+    differs = [0.0 if pair.same_answer else 1.0 for pair in scores.pairs]
+    if all(differs):
+        return estimate
+    share = paired_difference([0.0] * len(differs), differs, clusters=scores.clusters, confidence=scores.settings.level)
+    own, value = estimate.value, share.value * estimate.value
+    error = estimate.standard_error and hypot(share.value * estimate.standard_error, own * (share.standard_error or 0.0))
+    if estimate.interval is None:
+        return replace(estimate, value=value, standard_error=error)
+    below, above = (hypot(share.value * (end - own), own * (share.half_width or 0.0)) for end in estimate.interval)
+    return replace(estimate, value=value, standard_error=error, interval=(value - below, value + above))
+
+
+def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
+    """Return by how much smaller the errors of B's scores of the same answers are."""
+    rows = _labelled_places(scores.pairs, labels, labels.levels)
+    truth = [labels.levels[scores.pairs[n].key] for n in rows]
+    sides = [[-abs(side[n] - label) for n, label in zip(rows, truth, strict=True)] for side in (scores.a, scores.b)]
+    clusters = None if scores.clusters is None else [scores.clusters[n] for n in rows]
+    return paired_difference(*sides, clusters=clusters, confidence=scores.settings.level)
+
+
+def _labelled_places(
+    pairs: Sequence[ResultPair], labels: PairLabels, values: Mapping[str, float], *, differing: bool = False
+) -> list[int]:
+    """Return the places of the pairs with a label; with `differing`, of different answers only.
+
+    Raises ConfigError for fewer than MIN_LABELS.
+    """
+    places = [n for n, pair in enumerate(pairs) if pair.key in values and not (differing and pair.same_answer)]
+    if len(places) < MIN_LABELS:
+        unused = "".join(f"; {n:,} labels are {reason}" for reason, n in labels.unused.items() if n)
+        if labels.unused.get(NOT_RANDOM):
+            unused += ": label more, or begin another file with a larger --random-share"
+        kind = "different answers and labels" if differing and any(pair.same_answer for pair in pairs) else "labels"
+        raise ConfigError(
+            f"labels: {pluralize(len(places), 'row')} have {kind} of people, and at least {MIN_LABELS} are needed{unused}"
+        )
+    return places
+
+
+def _labels_to_decide(
+    estimate: LabelEstimate, alone: LabelEstimate, correlation: float, *, rows: int, level: float, margin: float
+) -> int | None:
+    """Return how many labels would decide whether B is better, or with a margin the gate; None if it is decided, or none would.
+
+    The spread of the labels is taken from their standard error, which knows of clusters.
+    """
+    low, high = estimate.interval or (-inf, inf)
+    target = max(estimate.value + margin, -estimate.value)
+    if low > -margin or high < 0 or target <= 0 or not alone.standard_error:
+        return None
+    spread = alone.standard_error * sqrt(alone.labels)
+    needed = labels_needed(target, spread, correlation, unlabelled=rows, confidence=level)
+    return needed if alone.labels < needed < 10**7 else None

@@ -1,0 +1,295 @@
+"""Labels of people on the answers of two runs: which pairs of results have one, and by how much people rate B above A.
+
+A label belongs to a text, not to a run: it counts for the pair whose answers have that text. Labels of other texts are counted as
+unused, so that old labels never stand for new answers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal, TypeAlias
+
+from .. import checks
+from ..errors import ConfigError
+from ..tables.columns import SampleColumns
+from ..tables.readers import BadRow, OnError, Row
+from ..tables.row_values import MISSING, value_at
+from ..tables.sources import Source
+from ..validation.cases import AmbiguousLabel, LabelledCase, is_missing, is_pass, parse_number, parse_pass
+from ..validation.labelled import LabelledCases, cases_of_source, is_label_row, labelled_source
+from .readers import ID_NAMES
+from .results import ResultPair, hash_task
+
+LabelUnit: TypeAlias = Literal["score", "preference"]
+BOTH_LABELS = ("label_a", "label_b")
+
+
+@dataclass(frozen=True)
+class PairLabels:
+    """What people say of the pairs.
+
+    Attributes:
+        unit: "score": `differences` are label of B - label of A; "preference": the share of people who prefer B, less one half.
+        differences: By the key of the pair.
+        levels: The label of the first answer, by the key of the pair; empty for preferences.
+        used: The number of labels that belong to a pair.
+        unused: How many labels do not count, by the reason.
+    """
+
+    unit: LabelUnit
+    differences: Mapping[str, float]
+    used: int
+    unused: Mapping[str, int]
+    levels: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SampledCases:
+    """Labelled cases, and those of them that may count in an estimate of all rows.
+
+    Labels of `redraft label` say which rows were drawn at random. The others were chosen because their labels teach most, so that
+    they are not like all rows. Labels of any other origin are taken to be of a random sample.
+    """
+
+    labelled: LabelledCases
+    random: tuple[LabelledCase, ...]
+
+    @property
+    def not_random(self) -> int:
+        """The number of labels of rows that were not drawn at random."""
+        return len(self.labelled.cases) - len(self.random)
+
+    @property
+    def random_only(self) -> LabelledCases:
+        """The cases of rows that were drawn at random. Raises ConfigError if there is none."""
+        if not self.random:
+            raise _no_random_rows(self.not_random)
+        return replace(self.labelled, cases=self.random)
+
+
+NOT_RANDOM = "of rows that were not drawn at random"
+OF_OTHERS = "of other answers"
+UNREADABLE = "unreadable"
+
+
+def read_labels(
+    source: Any, pairs: Sequence[ResultPair], *, columns: Mapping[str, str] | None = None, scale: tuple[float, float] | None = None
+) -> PairLabels:
+    """Return the labels of pairs of answers.
+
+    Args:
+        source: A file or rows, or a list of files. Each row has the ID of a task and `label_a` and `label_b`; or an answer with
+            its label; or two answers and which of them is better. The last two forms are those of `redraft validate`, which
+            reads the files of `redraft label`, too: of these, rows that were not drawn at random do not count, unless all pairs
+            with different answers are labelled. If people disagree, and none of their ratings is the most frequent, it is a tie.
+        pairs: The results of both runs.
+        columns: The columns of the last two forms by role, as in `validate`.
+        scale: The lowest and the highest label, which become 0 and 1; None: that of `redraft label`, or from 0 to 1.
+
+    Raises:
+        ConfigError: No label belongs to a pair, or a label is outside its scale.
+    """
+    several = isinstance(source, list | tuple) and bool(source) and all(isinstance(each, str | Path) for each in source)
+    sources = [
+        each if isinstance(each, LabelledCases) else _read_once(labelled_source(each)) for each in (source if several else [source])
+    ]
+    if not columns and len(sources) == 1 and isinstance(sources[0], Source):
+        rows = [row.values for row in sources[0].rows(_ignore)]
+        if SampleColumns(rows).has(BOTH_LABELS[0]):
+            return _column_labels(rows, pairs, _Scale(scale))
+    files = [read_sampled_cases(each, columns, keep_undecided=True) for each in sources]
+    kinds = {file.labelled.kind for file in files}
+    if len(kinds) > 1 or "ranking" in kinds:
+        named = " and ".join(sorted(kinds))
+        raise ConfigError(f"labels of kind {named} cannot be compared; give pairs, or a label for each answer")
+    labels = _representative_labels(files, _TextLabels(pairs), scale)
+    unreadable = sum(len(file.labelled.skipped_rows) for file in files)
+    return replace(labels, unused={**labels.unused, UNREADABLE: unreadable})
+
+
+def _representative_labels(files: Sequence[SampledCases], texts: _TextLabels, scale: tuple[float, float] | None) -> PairLabels:
+    """Return the labels of rows that were drawn at random; all labels if every pair has one."""
+
+    def collect(chosen: Callable[[SampledCases], Iterable[LabelledCase]]) -> PairLabels:
+        return texts.collect([(case, _Scale(scale or file.labelled.label_scale)) for file in files for case in chosen(file)])
+
+    labels, not_random = collect(lambda file: file.labelled.cases), sum(file.not_random for file in files)
+    if not not_random or texts.are_complete(labels):
+        return labels
+    if not any(file.random for file in files):
+        raise _no_random_rows(not_random)
+    labels = collect(lambda file: file.random)
+    return replace(labels, unused={**labels.unused, NOT_RANDOM: not_random})
+
+
+def _no_random_rows(labelled: int) -> ConfigError:
+    return ConfigError(
+        f"labels: none of the {labelled} labelled rows was drawn at random; if they are a random sample of all rows, say so: "
+        "label column where:sample=imported"
+    )
+
+
+def read_sampled_cases(source: Any, columns: Mapping[str, str] | None = None, *, keep_undecided: bool = False) -> SampledCases:
+    """Return labelled cases, and those that represent all rows. `source` and `columns` are as in `validate`.
+
+    With `keep_undecided`, rows on which people disagree without a most frequent rating are ties, else left out. Raises ConfigError.
+    """
+    if isinstance(source, LabelledCases):
+        return SampledCases(source, source.cases)
+    read, named = _read_once(labelled_source(source)), dict(columns or {})
+    labelled = cases_of_source(read, named, keep_undecided=keep_undecided)
+    if "where:sample" in named:
+        return SampledCases(labelled, labelled.cases)
+    samples = {str(row.values.get("id")): row.values["sample"] for row in read.rows(_ignore) if is_label_row(row.values)}
+    is_random = [not samples or samples.get(case.id) == "random" for case in labelled.cases]
+    return SampledCases(labelled, tuple(compress(labelled.cases, is_random)))
+
+
+def _read_once(source: Source) -> Source:
+    """Return a source that has been read, so that reading it again takes no time."""
+    bad: list[BadRow] = []
+    rows = list(source.rows(bad.append))
+
+    def read(on_error: OnError) -> Iterator[Row]:
+        if on_error:
+            for each in bad:
+                on_error(each)
+        return iter(rows)
+
+    return replace(source, read=read)
+
+
+def _ignore(bad: BadRow) -> None:
+    """Leave out a row that cannot be read; reading the cases counts it."""
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Brings labels to the range from 0 to 1."""
+
+    ends: tuple[float, float] | None
+
+    def unit_label(self, value: float, where: str) -> float:
+        low, high = self.ends or (0.0, 1.0)
+        if not low <= value <= high:
+            hint = "" if self.ends else "; give the scale, such as 1-5"
+            raise ConfigError(f"labels: {where} has the label {value:g}, which is not from {low:g} to {high:g}{hint}")
+        return (value - low) / (high - low)
+
+
+def _column_labels(rows: Iterable[Mapping[str, Any]], pairs: Sequence[ResultPair], scale: _Scale) -> PairLabels:
+    """Return the labels of rows with the columns `label_a` and `label_b`."""
+    table = list(rows)
+    id = next((name for name in ID_NAMES if SampleColumns(table).has(name)), None)
+    if id is None:
+        raise ConfigError(f"labels: with label_a and label_b there must be an ID, in one of the columns {', '.join(ID_NAMES)}")
+    keys = {pair.a.id: pair.key for pair in pairs if pair.a.id is not None} | {pair.key: pair.key for pair in pairs}
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    levels: dict[str, float] = {}
+    unused = 0
+    for values in table:
+        both = [value_at(values, name) for name in BOTH_LABELS]
+        key = keys.get(str(value_at(values, id)))
+        if key is None or any(value is MISSING or is_missing(value) for value in both):
+            unused += 1
+            continue
+        where = f"row {checks.format_value(value_at(values, id), 80)}"
+        a, b = (scale.unit_label(_number(value, where), where) for value in both)
+        found[key].append(b - a)
+        levels[key] = a
+    if not found:
+        raise ConfigError(f"labels: none of the {len(table)} rows belongs to a row of both runs")
+    differences = {key: fmean(values) for key, values in found.items()}
+    return PairLabels("score", differences, sum(map(len, found.values())), {OF_OTHERS: unused}, levels)
+
+
+def _number(value: Any, where: str) -> float:
+    try:
+        return parse_pass(value) if isinstance(value, bool) or (isinstance(value, str) and is_pass(value)) else parse_number(value)
+    except AmbiguousLabel as error:
+        raise ConfigError(f"labels: {where}: {error}") from error
+
+
+@dataclass
+class _TextLabels:
+    """Finds the pairs that labelled texts belong to."""
+
+    pairs: Sequence[ResultPair]
+    _sides: defaultdict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list), init=False)
+
+    def __post_init__(self) -> None:
+        self._with_task = {pair.key for pair in self.pairs if _prompt_hash(pair.a.task) or _prompt_hash(pair.b.task)}
+        for pair in self.pairs:
+            for side, row in (("a", pair.a), ("b", pair.b)):
+                if row.text is None:
+                    continue
+                for name in {row.id or "", _prompt_hash(row.task), ""}:
+                    self._sides[name, hash_task(row.text)].append((pair.key, side))
+
+    def are_complete(self, labels: PairLabels) -> bool:
+        """Whether every pair of different answers has a label, so that no choice of rows can bias an estimate."""
+        differing = [pair for pair in self.pairs if not pair.same_answer]
+        return all(pair.key in labels.differences for pair in differing or self.pairs)
+
+    def collect(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
+        """Return the labels of the pairs; an answer is found by the ID or the prompt of its case, or by its text alone."""
+        are_pairs = bool(cases) and cases[0][0].kind == "pair"
+        labels = self._preferences(cases) if are_pairs else self._levels(cases)
+        if cases and not labels.used:
+            what = (
+                "a pair of answers of these two runs (`redraft label A B` shows them)" if are_pairs else "an answer of these runs"
+            )
+            raise ConfigError(f"labels: none of the {len(cases)} labels is of {what}; a label counts for the text it is of")
+        return labels
+
+    def _levels(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
+        given: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        used = 0
+        for case, scale in cases:
+            sides = self._find(case, case.responses[0])
+            used += bool(sides)
+            for side in sides:
+                given[side].append(scale.unit_label(float(case.label or 0.0), f"case {checks.format_value(case.id, 80)}"))
+        differences = {
+            pair.key: fmean(given[pair.key, "b"]) - fmean(given[pair.key, "a"])
+            for pair in self.pairs
+            if given.get((pair.key, "a")) and given.get((pair.key, "b"))
+        }
+        if used and not differences:
+            raise ConfigError("labels: no pair has a label of both answers; label the answers of A and of B to the same tasks")
+        levels = {key: fmean(values) for (key, side), values in given.items() if side == "a"}
+        return PairLabels("score", differences, used, {OF_OTHERS: len(cases) - used}, levels)
+
+    def _preferences(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
+        found: defaultdict[str, list[float]] = defaultdict(list)
+        used = 0
+        for case, _ in cases:
+            first, second = (dict(self._find(case, text)) for text in case.responses)
+            used_before = used
+            for key in dict.fromkeys([*first, *second]):
+                if (shown := (first.get(key), second.get(key))) in {("a", "b"), ("b", "a")}:
+                    ranks = case.ranks or (0, 0)
+                    wins = 0.0 if ranks[0] == ranks[1] else 0.5 if ranks[shown.index("b")] < ranks[shown.index("a")] else -0.5
+                    found[key].append(wins)
+                    used = used_before + 1
+        differences = {key: fmean(wins) for key, wins in found.items()}
+        return PairLabels("preference", differences, used, {OF_OTHERS: len(cases) - used})
+
+    def _find(self, case: LabelledCase, text: str) -> list[tuple[str, str]]:
+        """Return the pairs and sides that have this answer to the task of a case."""
+        key = hash_task(text)
+        for name in (case.id, _prompt_hash(case.task) if case.task.prompt else ""):
+            if name and (name, key) in self._sides:
+                return self._sides[name, key]
+        alone = self._sides.get(("", key), [])
+        of_one_pair = len({pair for pair, _ in alone}) == 1
+        return alone if of_one_pair and not (case.task.prompt and alone[0][0] in self._with_task) else []
+
+
+def _prompt_hash(task: Any) -> str:
+    return hash_task(["prompt", task.prompt]) if task is not None and task.prompt else ""

@@ -1,0 +1,343 @@
+"""The report of a comparison: is B better than A, worse, or is it undecided, and how many more rows or labels would decide it.
+
+Nothing is a win inside the noise: a verdict follows from an interval, that of people's labels if there are any, else that of the
+scores. `estimates.py` computes the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
+from typing import Any, Literal, TypeAlias
+
+from ..errors import ConfigError
+from ..text import pluralize
+from ..usage import NO_USAGE, Usage
+from ..validation.differences import (
+    PairedDifference,
+    ThreeWayVerdict,
+    WinRate,
+    interval_verdict,
+    rows_to_decide,
+)
+from ..validation.estimators import LabelEstimate
+from .labels import LabelUnit
+from .results import PairedBy
+
+GateVerdict: TypeAlias = Literal["not worse", "worse", "undecided"]
+Evidence: TypeAlias = Literal["labels", "errors", "scores", "scores at any time", "win rate"]
+DEFAULT_MARGIN = 0.02  # for scores from 0 to 1
+
+
+@dataclass(frozen=True)
+class PeopleEstimate:
+    """By how much people rate B above A on average, from few labels and all scores.
+
+    Attributes:
+        estimate: The estimate with its interval, in the unit of the labels.
+        unit: "score": points of people's labels; "preference": the share of people who prefer B, less one half.
+        labels_only: The same from the labels alone.
+        needed: About how many labels in all would decide whether B is better, if the difference stays as it is; None: decided, or
+            unknown.
+        gate_needed: The same for the gate.
+        same_answers: How many rows have the same answer in both runs. They need no label: their difference is 0.
+    """
+
+    estimate: LabelEstimate
+    unit: LabelUnit
+    labels_only: LabelEstimate
+    needed: int | None = None
+    gate_needed: int | None = None
+    same_answers: int = 0
+
+
+@dataclass(frozen=True)
+class ComparisonReport:
+    """Whether B is better than A.
+
+    Attributes:
+        a: The name of the first run.
+        b: The name of the second run.
+        difference: By how much B scores above A, over the rows with a score in both.
+        people: By how much people rate B above A; None without labels.
+        errors: By how much smaller the absolute errors of B's scores are, against people's labels, if both runs have the same
+            answers; None without such labels. `mean_a` and `mean_b` are negative errors.
+        wins: How often B wins in the eyes of a judge that compares answers in both orders; None without such a grader.
+        slices: For each column, the difference in each of its slices; the intervals hold for all slices of all columns at once.
+        score_name: The name of the score.
+        paired_by: How rows were paired: by "id" or by "task".
+        only_a: Rows that B does not have.
+        only_b: Rows that A does not have.
+        unscored_a: Rows of both runs without a score in A.
+        unscored_b: Rows of both runs without a score in B.
+        repeats: Results beyond the first of their row; the scores of a row are averaged.
+        same_answers: Whether both runs have the same answers. Then it is the graders that differ.
+        anytime: The interval that may be looked at after every row; None if it was not asked for.
+        worst_case: The difference if every answer that only B has no score for counted as 0 (scores that are not from 0 to 1: as
+            the lowest score of both runs); None if there is none.
+        margin: The loss that does not matter, in the unit of the interval that the verdict follows from; None if none was given for
+            scores that are not from 0 to 1.
+        level: The confidence of the intervals.
+        unused_labels: How many labels do not count, by the reason, such as "of rows that were not drawn at random".
+        forms: What wrote the two runs, such as ("redraft", "promptfoo").
+        skipped: Rows that could not be read, with the reasons.
+        usage: What it took to run or grade the answers.
+    """
+
+    a: str
+    b: str
+    difference: PairedDifference
+    people: PeopleEstimate | None = None
+    errors: PairedDifference | None = None
+    wins: WinRate | None = None
+    slices: Mapping[str, Mapping[str, PairedDifference]] = field(default_factory=dict)
+    score_name: str = "score"
+    paired_by: PairedBy = "id"
+    only_a: int = 0
+    only_b: int = 0
+    unscored_a: int = 0
+    unscored_b: int = 0
+    repeats: int = 0
+    same_answers: bool = False
+    anytime: tuple[float, float] | None = None
+    worst_case: PairedDifference | None = None
+    margin: float | None = DEFAULT_MARGIN
+    level: float = 0.95
+    unused_labels: Mapping[str, int] = field(default_factory=dict)
+    forms: tuple[str, str] = ("table", "table")
+    skipped: tuple[str, ...] = ()
+    usage: Usage = NO_USAGE
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the verdict follows from.
+
+        "labels" of people; "errors" of the scores against labels, if only the graders differ; the "win rate" in both orders; or
+        "scores".
+        """
+        if self.people is not None:
+            return "labels"
+        if self.errors is not None:
+            return "errors"
+        if self.wins is not None:
+            return "win rate"
+        return "scores" if self.anytime is None else "scores at any time"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of B - A that the verdict follows from; of a win rate, less one half."""
+        match self.evidence:
+            case "labels":
+                return self.people.estimate.interval if self.people else None
+            case "errors":
+                return self.errors.interval if self.errors else None
+            case "win rate":
+                interval = self.wins.interval if self.wins else None
+                return interval and (interval[0] - 0.5, interval[1] - 0.5)
+            case "scores":
+                return self.difference.interval
+        return self.anytime
+
+    @property
+    def value(self) -> float:
+        """The difference B - A that the interval is of."""
+        if self.people is not None:
+            return self.people.estimate.value
+        if self.errors is not None:
+            return self.errors.value
+        return self.difference.value if self.wins is None else self.wins.value - 0.5
+
+    @property
+    def verdict(self) -> ThreeWayVerdict:
+        """Whether B is "better" than A, "worse", or "undecided".
+
+        Scores of the same answers by different graders decide nothing without labels: a higher score is no better grader.
+        """
+        return "undecided" if self._only_graders_differ else interval_verdict(self.interval)
+
+    @property
+    def gate(self) -> GateVerdict:
+        """What a release check says: "not worse" by more than the margin, "worse", or "undecided".
+
+        With rows that only B has no score for, B is not worse only if it is not worse when it loses them. The same answers with
+        the same scores are not worse, however few they are. Raises ConfigError if there is no margin.
+        """
+        margin = self._known_margin
+        if self._is_unchanged:
+            return "not worse"
+        if self._only_graders_differ or (interval := self.interval) is None:
+            return "undecided"
+        if interval[0] >= -margin:
+            return "not worse" if self._low_if_lost(interval[0]) >= -margin else "undecided"
+        return "worse" if interval[1] < 0 else "undecided"
+
+    @property
+    def rows_needed(self) -> int | None:
+        """About how many rows in all would decide whether B is better; None if it is decided, or nothing would decide it."""
+        return self._rows_to_decide() if self.verdict == "undecided" else None
+
+    @property
+    def gate_rows_needed(self) -> int | None:
+        """About how many rows in all would decide the gate; None if it is decided, or nothing would decide it."""
+        return self._rows_to_decide(self._known_margin) if self.gate == "undecided" else None
+
+    @property
+    def _known_margin(self) -> float:
+        if self.margin is None:
+            raise ConfigError("margin: the scores are not from 0 to 1; give the loss that does not matter in their unit")
+        return self.margin
+
+    def _rows_to_decide(self, margin: float | None = None) -> int | None:
+        """Return how many rows would decide; None if that depends on labels, or nothing would decide it."""
+        if self.people or self._only_graders_differ:
+            return None
+        rows = self._basis_rows
+        return rows_to_decide(replace(self.difference, value=self.value, interval=self.interval, rows=rows), margin)
+
+    @property
+    def _basis_rows(self) -> int:
+        """The number of rows that the interval is of."""
+        if self.errors:
+            return self.errors.rows
+        return self.wins.pairs if self.wins else self.difference.rows
+
+    @property
+    def _only_graders_differ(self) -> bool:
+        return self.same_answers and not self._has_equal_scores and not (self.people or self.errors or self.wins)
+
+    def _low_if_lost(self, low: float) -> float:
+        """Return the lower end of the interval if B lost all rows that only it has no score for; `low` is that without them."""
+        if not self.worst_case:
+            return low
+        if self.evidence == "scores":
+            return self.worst_case.interval[0] if self.worst_case.interval else -inf
+        share = 1 - self.difference.rows / self.worst_case.rows
+        by_preference = self.wins or (self.people and self.people.unit == "preference")
+        return (1 - share) * low - share * (0.5 if by_preference else 1.0)
+
+    @property
+    def _is_unchanged(self) -> bool:
+        """Whether both runs have the same answers with the same scores, and B lacks none that A has."""
+        return self._has_equal_scores and not (self.unscored_a or self.unscored_b or self.only_a)
+
+    @property
+    def _has_equal_scores(self) -> bool:
+        return self.same_answers and self.difference.ties == self.difference.rows
+
+    def summary(self) -> list[str]:
+        """Return lines for people: the verdict first, then what it follows from, then what is missing."""
+        return [self.headline(), *self._figures(), *self._remarks()]
+
+    def headline(self) -> str:
+        """Return the verdict in a sentence, with what would decide it."""
+        if self._only_graders_differ:
+            return "undecided: the answers are the same, so only the graders differ; labels of people say which is better"
+        if self._is_unchanged:
+            return "undecided: both runs have the same answers with the same scores"
+        if self.verdict != "undecided":
+            return f"{self.b} is {self.verdict} than {self.a}"
+        needed = self.people.needed if self.people else self.rows_needed
+        return f"undecided whether {self.b} is better than {self.a}{self._more_needed(needed)}"
+
+    def gate_line(self) -> str:
+        """Return the verdict of the gate in a sentence."""
+        if self._is_unchanged:
+            return f"passed: the answers of {self.b} are those of {self.a}"
+        margin = f"{self._known_margin:g}"
+        match self.gate:
+            case "not worse":
+                return f"passed: {self.b} is not worse than {self.a} by more than {margin}"
+            case "worse":
+                return f"failed: {self.b} is worse than {self.a}"
+        if self._only_graders_differ:
+            return self.headline()
+        if self.worst_case and self.interval and self.interval[0] >= -self._known_margin:
+            more = f"; {self.unscored_b:,} without a score in {self.b} may hide a loss"
+        else:
+            more = self._more_needed(self.people.gate_needed if self.people else self.gate_rows_needed)
+        return f"undecided whether {self.b} is worse than {self.a} by more than {margin}{more}"
+
+    def _more_needed(self, needed: int | None) -> str:
+        have = self.people.estimate.labels if self.people else self._basis_rows
+        what = "labels" if self.people or self.errors else "rows"
+        if not needed or needed <= have:
+            return ""
+        too_few = (
+            ", and there are too few rows for them"
+            if self.people and needed > self.difference.rows - self.people.same_answers
+            else ""
+        )
+        return f"; about {needed - have:,} more {what} would decide{too_few}"
+
+    def _figures(self) -> list[str]:
+        d = self.difference
+        means = f"{self.score_name}: {d.mean_a:.3f} to {d.mean_b:.3f}, {format_signed(d.value)} {format_interval(d.interval)}"
+        lines = [f"{means} over {pluralize(d.rows, 'row')}; {d.wins:,} higher, {d.ties:,} equal, {d.losses:,} lower"]
+        if self.anytime:
+            lines.append(f"valid at any look: {format_interval(self.anytime)}")
+        if self.people:
+            p, unit = self.people.estimate, {"score": "people", "preference": "people's preference for B less one half"}
+            basis = f"{pluralize(p.labels, 'label')} and {pluralize(p.unlabelled, 'score')}"
+            if self.people.same_answers:
+                basis = f"{basis}, and 0 for {pluralize(self.people.same_answers, 'row')} with equal answers"
+            lines.append(
+                f"{unit[self.people.unit]}: {format_signed(p.value)} {format_interval(p.interval)} from {basis}; "
+                f"labels alone {format_interval(self.people.labels_only.interval)}"
+            )
+        if self.errors:
+            e = self.errors
+            lines.append(
+                f"error against people: {-e.mean_a:.3f} to {-e.mean_b:.3f}, smaller by {format_signed(e.value)} "
+                f"{format_interval(e.interval)} over {pluralize(e.rows, 'label')}"
+            )
+        if self.wins:
+            w = self.wins
+            lines.append(
+                f"win rate of B: {w.value:.3f} {format_interval(w.interval)} over {pluralize(w.pairs, 'pair')} in both orders; "
+                f"the same verdict in both {w.consistency:.0%}, bias to the first {format_signed(w.position_bias)}"
+            )
+        return lines
+
+    def _remarks(self) -> list[str]:
+        counts = (
+            (self.only_a, f"only in {self.a}"),
+            (self.only_b, f"only in {self.b}"),
+            (self.unscored_a, f"without a score in {self.a}"),
+            (self.unscored_b, f"without a score in {self.b}"),
+            (len(self.skipped), "unreadable"),
+            *((n, f"labels {reason}") for reason, n in self.unused_labels.items()),
+        )
+        left_out = ", ".join(f"{n:,} {what}" for n, what in counts if n)
+        worst = self.worst_case
+        return [
+            *([f"left out: {left_out}"] if left_out else []),
+            *(
+                [f"if {self.b} loses those without a score: {format_signed(worst.value)} {format_interval(worst.interval)}"]
+                if worst
+                else []
+            ),
+            *([f"{self.repeats:,} repeats were averaged with their rows"] if self.repeats else []),
+        ]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return plain data that `json.dumps` accepts."""
+        data = asdict(self)
+        data["usage"] = {"calls": self.usage.calls, "tokens": self.usage.tokens, "cost": self.usage.cost}
+        gate = () if self.margin is None else ("gate", "gate_rows_needed")
+        derived = ("verdict", *gate, "evidence", "interval", "value", "rows_needed")
+        return {**{name: getattr(self, name) for name in derived}, **data, "difference": self._with_verdict(self.difference)}
+
+    @staticmethod
+    def _with_verdict(difference: PairedDifference) -> dict[str, Any]:
+        return {**asdict(difference), "verdict": difference.verdict}
+
+
+def format_signed(value: float) -> str:
+    """Return a number with its sign and three digits."""
+    return f"{value:+.3f}"
+
+
+def format_interval(interval: tuple[float, float] | None) -> str:
+    """Return an interval in brackets."""
+    return "(no interval)" if interval is None else f"({interval[0]:+.3f} to {interval[1]:+.3f})"

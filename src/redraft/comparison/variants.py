@@ -1,0 +1,269 @@
+"""Runs what is compared: two models, prompts or settings on the same tasks; or grades the answers of two finished runs.
+
+Both runs are batches in one journal, so that a second comparison repeats no call, and a variant that has not changed takes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, cast
+
+from ..checks import format_value
+from ..core.serialize import pack
+from ..core.task import Task
+from ..errors import BudgetExhaustedError, ConfigError, GradingError, RedraftError
+from ..middleware import Budget
+from ..options import Options
+from ..runs import BatchReport, BatchSettings, batch
+from ..runs.config import columns_of, run_name
+from ..runs.dataset import open_dataset
+from ..session import Session, needs_judge, resolve_graders
+from ..settings import VALIDATION_SETTINGS, Settings
+from ..storage.journal import Journal
+from ..tables.sources import open_source
+from ..usage import NO_USAGE, Usage
+from ..validation.cases import LabelledCase
+from ..validation.differences import WinRate, win_rate
+from ..validation.run import GraderHarness, JudgedCase
+from .readers import read_results
+from .results import PairedResults, ResultPair, ResultRow, RunResults, hash_task
+
+DEFAULT_JOURNAL = "compare.journal"
+PROMPT_SUFFIXES = {".md", ".txt", ".toml", ".prompt"}  # of a name that is a file and no model
+OWN_SETTINGS = ("output", "name", "errors", "graders", "judge", "journal", "mode", "engine")
+"""Settings that a variant cannot have: they are those of the comparison, so that only the variants differ."""
+DEFAULTS: BatchSettings = {"max_iterations": 0, "learn": False}
+"""Settings of `batch` with another default: first answers are compared, and earlier rows do not change later ones."""
+
+
+@dataclass
+class ComparisonRun:
+    """The runs of a comparison, in one journal with one budget and one deadline."""
+
+    journal: Path
+    graders: Any
+    judge: Any
+    settings: BatchSettings
+    usage: Usage = NO_USAGE
+    _began: float = field(default_factory=monotonic, init=False)
+    _names: list[str] = field(default_factory=list, init=False)
+
+    async def run(self, variant: Any, tasks: Any, model: Any) -> RunResults:
+        """Answer the tasks by a variant, and grade the answers. Raises RedraftError if the run ended early."""
+        label, own = variant_settings(variant)
+        settings: dict[str, Any] = {**DEFAULTS, **self.settings, **own}
+        writer = settings.pop("model", model)
+        report = await self._batch(label, f"{label}-{_content_hash(own)}", tasks, writer, settings)
+        results = read_results(report, name=label)
+        values = task_values(tasks, settings)
+        return replace(results, rows=[replace(row, values={**row.values, **values.get(row.id or "", {})}) for row in results.rows])
+
+    async def grade_anew(self, results: RunResults, tag: str) -> RunResults:
+        """Grade the answers of a run anew. Raises ConfigError for a run that does not tell its tasks and answers."""
+        if not any(row.task and row.text is not None for row in results.rows):
+            raise ConfigError(f"{results.name!r} does not tell its tasks and answers, so they cannot be graded")
+        rows = [_graded_row(n, row) for n, row in enumerate(results.rows) if row.task and row.text is not None]
+        settings = {**self.settings, "columns": GRADED_COLUMNS, "mode": "grade"}
+        report = await self._batch(results.name, f"{results.name}-{tag}", rows, None, settings)
+        graded = read_results(report, name=results.name)
+        scores = {row.id: row.score for row in graded.rows}
+        return replace(
+            graded,
+            form=results.form,
+            rows=[replace(row, score=scores.get(str(n))) for n, row in enumerate(results.rows)],
+            skipped=results.skipped,
+        )
+
+    async def _batch(self, label: str, name: str, source: Any, model: Any, settings: Mapping[str, Any]) -> BatchReport:
+        report = await batch(
+            source,
+            None,
+            model,
+            self.graders,
+            self.judge,
+            **cast("BatchSettings", {**settings, "journal": self.journal, "name": self._run_name(name), **self._limits()}),
+        )
+        self.usage += report.usage
+        if report.end_reason or report.unfinished or report.not_started:
+            _raise_early_end(report, label, self.usage)
+        return report
+
+    def _run_name(self, label: str) -> str:
+        """Return a name for a run; of two runs with one label, the second gets a number."""
+        name = run_name(label)[-56:].strip("-")
+        self._names.append(name)
+        return name if self._names.count(name) == 1 else f"{name}-{self._names.count(name)}"
+
+    def _limits(self) -> dict[str, Any]:
+        """Return what the runs so far have left of the budget and of the time."""
+        limits: dict[str, Any] = {}
+        if isinstance(budget := self.settings.get("budget"), Budget):
+            limits["budget"] = _budget_left(budget, self.usage)
+        if (deadline := self.settings.get("deadline")) is not None:
+            limits["deadline"] = max(0.0, deadline - (monotonic() - self._began))
+        return limits
+
+    async def win_rate(self, results: PairedResults, clusters: Sequence[Any] | None, level: float) -> WinRate:
+        """Have the grader compare each pair of answers in both orders, and return the win rate of B.
+
+        Pairs of the same text are ties and take no call. Raises GradingError if no pair has a verdict in both orders.
+        """
+        pairs = [pair for pair in results.pairs if pair.a.text is not None and pair.b.text is not None and _task_of(pair)]
+        if not pairs:
+            raise ConfigError("these runs do not tell their tasks and answers, so no grader can compare them")
+        names = {pair.key: n for n, pair in enumerate(results.pairs)}
+        shares: dict[str, tuple[float, float]] = {pair.key: (0.5, 0.5) for pair in pairs if pair.same_answer}
+        cases = [
+            LabelledCase(pair.key, "pair", cast("Task", _task_of(pair)), (str(pair.a.text), str(pair.b.text)), ranks=(0, 0))
+            for pair in pairs
+            if not pair.same_answer
+        ]
+        async for judged in self._judge_pairs(cases):
+            self.usage += judged.usage
+            if judged.stop_reason:
+                raise GradingError(
+                    f"the comparison of answers ended early: {judged.outage or judged.stop_reason}", usage=self.usage
+                )
+            if (both := _wins_of_b(judged)) is not None:
+                shares[judged.case] = both
+        counted = [pair for pair in pairs if pair.key in shares]
+        if not counted:
+            raise GradingError("the grader gave no verdict in both orders on any pair", usage=self.usage)
+        of_pairs = None if clusters is None else [clusters[names[pair.key]] for pair in counted]
+        both_orders = zip(*(shares[pair.key] for pair in counted), strict=True)
+        return win_rate(*map(list, both_orders), clusters=of_pairs, confidence=level)
+
+    async def _judge_pairs(self, cases: Sequence[LabelledCase]) -> AsyncGenerator[JudgedCase, None]:
+        settings = {name: value for name, value in self.settings.items() if name in VALIDATION_SETTINGS}
+        with Journal(self.journal) as journal:
+            options = Options.from_settings(cast("Settings", {"cache": journal.response_cache, **settings, **self._limits()}))
+            session = Session(options, None, self.graders, self.judge)
+            try:
+                async for judged in GraderHarness(session).judge(cases):
+                    yield judged
+            finally:
+                await session.close()
+
+
+def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:
+    """Return the label and the settings of a variant. Raises ConfigError.
+
+    A variant is a model (a name or an object), the path of a prompt template, or a mapping of settings of `batch`, such as
+    {"model": ..., "draft_prompt": ...}; "label" names it.
+    """
+    if isinstance(variant, Mapping):
+        own = {str(name): value for name, value in variant.items()}
+        if wrong := [name for name in own if name in OWN_SETTINGS]:
+            raise ConfigError(f"a variant cannot have {wrong[0]!r}: give it to `compare`, so that it is the same for both")
+        label = own.pop("label", None) or ", ".join(format_value(value, 40).strip("'\"") for value in own.values()) or "default"
+        return str(label), own
+    if isinstance(variant, Path | str) and Path(variant).is_file():
+        return Path(variant).name, {"draft_prompt": Path(variant)}
+    if isinstance(variant, Path) or (isinstance(variant, str) and Path(variant).suffix in PROMPT_SUFFIXES and ":" not in variant):
+        raise ConfigError(f"there is no file {format_value(str(variant))}")
+    if variant is None or isinstance(variant, bool):
+        raise ConfigError(f"a variant is a model, the path of a prompt, or a mapping of settings, got {format_value(variant)}")
+    return variant if isinstance(variant, str) else str(getattr(variant, "name", type(variant).__name__)), {"model": variant}
+
+
+def _content_hash(own: Mapping[str, Any]) -> str:
+    """Return a short hash of a variant, so that another version of a prompt is another run, with a budget of its own."""
+    contents = {name: value.read_bytes().hex() if isinstance(value, Path) else value for name, value in own.items()}
+    contents["model"] = getattr(own.get("model"), "identity", own.get("model"))
+    return hash_task({name: value for name, value in contents.items() if isinstance(value, str | int | float | bool)})[:8]
+
+
+def check_judge(variants: Sequence[Any], graders: Any, judge: Any, model: Any) -> Any:
+    """Return the judge of both variants. Raises ConfigError for a wrong variant, or if each would be judged by its own model."""
+    own = [variant_settings(variant)[1] for variant in variants]
+    if judge is not None or not needs_judge(graders):
+        return judge
+    if any("model" in each for each in own):
+        raise ConfigError("judge: name one model that judges both, or each would judge itself")
+    return model
+
+
+def ranks_answers(graders: Any) -> bool:
+    """Return whether the graders compare answers. Raises ConfigError for a mixture, or several that do."""
+    if graders is None:
+        return False
+    members = resolve_graders((), graders, has_model=True)
+    comparing = [member.name for member, _ in members if member.compares]
+    if comparing and len(members) > 1:
+        raise ConfigError(f"graders: {comparing[0]!r} compares answers; it must be the only grader")
+    return bool(comparing)
+
+
+GRADED_COLUMNS = {"id": "id", "messages": "messages", "response": "response", "context": "context", "reference": "reference"}
+
+
+def _graded_row(n: int, row: ResultRow) -> dict[str, Any]:
+    """Return a row of a batch that grades an answer. IDs are the places in the run: those of the run may not be unique."""
+    task = cast("Task", row.task)
+    packed = pack(replace(task, response=None, responses=()))
+    metadata = {name: value for name, value in task.metadata.items() if name not in GRADED_COLUMNS}
+    return {
+        **metadata,
+        "id": str(n),
+        "messages": packed["messages"],
+        "response": row.text,
+        "context": task.context,
+        "reference": task.reference,
+    }
+
+
+def _task_of(pair: ResultPair) -> Task | None:
+    return pair.a.task or pair.b.task
+
+
+def _wins_of_b(judged: JudgedCase) -> tuple[float, float] | None:
+    """Return how far B wins if it is shown second, and if it is shown first; None without a verdict in both orders."""
+    shares: list[float] = []
+    for order in ((0, 1), (1, 0)):
+        ranks = [v.ranks for v in judged.verdicts if v.ranks is not None and tuple(v.presentation_order) == order]
+        if not ranks:
+            return None
+        shares.append(sum(1.0 if r[1] < r[0] else 0.5 if r[0] == r[1] else 0.0 for r in ranks) / len(ranks))
+    return shares[0], shares[1]
+
+
+def _budget_left(budget: Budget, used: Usage) -> Budget:
+    """Return what the calls so far have left of a budget."""
+    spent: dict[str, float] = {
+        "calls": used.calls,
+        "input_tokens": used.input_tokens or 0,
+        "output_tokens": used.output_tokens or 0,
+        "tokens": used.tokens or 0,
+        "usd": used.cost or 0.0,
+    }
+    limits = {name: getattr(budget, name) for name in spent}
+    left = {name: max(type(limit)(0), limit - spent[name]) for name, limit in limits.items() if limit is not None}
+    return replace(budget, **left)
+
+
+def _raise_early_end(report: BatchReport, label: str, usage: Usage) -> None:
+    """Raise the error of a run that ended early: half a run is no result to compare."""
+    reason = report.end_reason or ("budget" if report.not_started or report.unfinished else "interrupted")
+    message = f"the run of {label!r} ended early: {report.message or reason}; the same call resumes it"
+    error: RedraftError = (
+        BudgetExhaustedError(message, usage=usage) if reason in {"budget", "deadline"} else GradingError(message, usage=usage)
+    )
+    raise error
+
+
+def task_values(tasks: Any, settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the columns of the tasks by the ID of the row; a journal does not keep those that have no role."""
+    columns = columns_of(settings.get("columns"))
+    dataset = open_dataset(open_source(tasks), columns, settings.get("on_duplicate", "error"), settings.get("limit"))
+    duplicates = dataset.summarize().duplicates
+    return {row.id: row.values for row in dataset.rows(duplicates, lambda _: None)}
+
+
+def reread(tasks: Any) -> Any:
+    """Return tasks that can be read twice: a list of what can be read only once. Raises ConfigError for stdin."""
+    if tasks == "-":
+        raise ConfigError("tasks: stdin can be read only once, and both variants need them; name a file")
+    return tasks if isinstance(tasks, str | Path | Sequence) or hasattr(tasks, "columns") else list(tasks)

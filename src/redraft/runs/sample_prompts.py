@@ -1,0 +1,111 @@
+"""The prompts of one row, for a preview: what each model would be sent, without sending it.
+
+The models are replaced by recorders: a grader builds its prompt about a stand-in for the answer, and the call fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..core.records import Candidate, Feedback
+from ..core.steps import Grade
+from ..core.task import Message, Task
+from ..core.trace import Trace
+from ..error_text import error_text
+from ..errors import ConfigError, ModelError
+from ..graders import FunctionGrader
+from ..graders.base import makes_calls
+from ..models.pricing import FREE
+from ..own_code import is_own
+from ..perform import make_performer
+from ..plans import Plan
+from ..plans.prompts import Prompts, prompts_of
+from ..plans.self_refine import BestOfN
+from ..protocols import Reply, Request
+from ..session import Session
+
+ANSWER = "(the answer of the model)"
+ADVICE = "(what the graders ask to change)"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSample:
+    """A prompt: its role is "generate", "grade" or "refine", `grader` is the name of the grader, "" for the model that writes."""
+
+    role: str
+    grader: str
+    messages: tuple[Mapping[str, Any], ...]
+
+
+@dataclass
+class RecordingModel:
+    """A model that keeps the requests, and answers none."""
+
+    name: str = "preview"
+    identity: str = "preview"
+    requests: list[Request] = field(default_factory=list)
+    price = FREE
+    takes_probes = False
+
+    async def complete(self, request: Request) -> Reply:
+        """Keep the request. Raises ModelError."""
+        self.requests.append(request)
+        raise ModelError("a preview calls no model", retryable=False)
+
+
+async def sample_prompts(session: Session, plan: Plan, task: Task) -> tuple[PromptSample, ...]:
+    """Return the prompts of a task: for the draft, for each grader that calls a model, and for a refinement.
+
+    Raises ConfigError if a function of the user that makes prompts fails.
+    """
+    task = replace(task, response=None, responses=())
+    panel, roles = session.resolve_panel(task.requirements, has_tests=bool(task.tests))
+    trace, prompts = Trace(task, panel), prompts_of(plan) or Prompts()
+    graded = [PromptSample("grade", name, messages) for name, messages in (await _grading_prompts(session, task)).items()]
+    if roles.writer is None:
+        return tuple(graded)
+    try:
+        samples = [PromptSample("generate", "", prompts.draft_messages(trace)), *graded]
+        if not isinstance(plan, BestOfN) and session.options.max_iterations and panel:
+            samples.append(PromptSample("refine", "", _refinement_prompt(trace, prompts)))
+    except Exception as error:
+        raise ConfigError(f"draft_prompt or refine_prompt: {error_text(error)}") from error
+    return tuple(samples)
+
+
+async def _grading_prompts(session: Session, task: Task) -> dict[str, tuple[Message, ...]]:
+    """Return the first request of each grader that scores an answer by a model."""
+    recorder = RecordingModel()
+    options = replace(session.options, cache=None, budget=None, require_validated="off", retries=0, on_record=None, on_step=None)
+    shadow = Session(options, None, session.graders, recorder, connect=lambda _: recorder)
+    found: dict[str, tuple[Message, ...]] = {}
+    try:
+        panel, roles = shadow.resolve_panel(task.requirements, has_tests=bool(task.tests))
+        perform = make_performer(roles, None)
+        for grader in panel:
+            if grader.compares or not makes_calls(roles.graders[grader.name]) or not _is_harmless(roles.graders[grader.name]):
+                continue
+            recorder.requests.clear()
+            await perform(Grade(grader.name, task, Candidate(0, ANSWER)))
+            if recorder.requests:
+                found[grader.name] = tuple(recorder.requests[0].messages)
+    finally:
+        await shadow.close()
+    return found
+
+
+def _is_harmless(grader: Any) -> bool:
+    """Return whether a grader does nothing but ask a model: code of the user may do anything, and is not run in a preview."""
+    if not is_own(type(grader)) or isinstance(grader, FunctionGrader):
+        return False
+    return all(map(_is_harmless, getattr(grader, "parts", ())))
+
+
+def _refinement_prompt(trace: Trace, prompts: Prompts) -> tuple[Message, ...]:
+    """Return the prompt for a refinement of a stand-in for the answer, with a stand-in for the advice."""
+    candidate = Candidate(0, ANSWER)
+    grader = trace.panel[0].name
+    advised = Trace(trace.task, trace.panel, (candidate, Feedback(0.5, actions=(ADVICE,), candidate=0, grader=grader)))
+    return prompts.refinement_messages(advised, candidate)

@@ -1,0 +1,104 @@
+"""Who may read and write a local page: `AccessControl`, an ASGI middleware around the whole application.
+
+The secret is a random token, the first part of every path. It is no cookie, because browsers send the cookies of 127.0.0.1 to every
+port of it, so that other users of the machine could collect them with a server of their own. Besides the token:
+
+- The Host header must name this server, so that a foreign domain that resolves to 127.0.0.1 (DNS rebinding) reaches nothing.
+- A request that another page causes is refused by its Origin and Sec-Fetch headers; following a link to the page is allowed.
+- Each reply forbids scripts, styles, pictures and connections that are not the page's own, and being framed or cached.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+READ_METHODS = {"GET", "HEAD"}
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+def csp_hash(text: str) -> str:
+    """Return the source expression that allows one inline style or script, such as "'sha256-...'"."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def content_security_policy(styles: Iterable[str] = ()) -> str:
+    """Return the policy of a page: only its own files, and these inline styles (their texts)."""
+    rules = {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": " ".join(("'self'", *map(csp_hash, styles))),
+        "img-src": "'self'",
+        "connect-src": "'self'",
+        "form-action": "'self'",
+        "base-uri": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+@dataclass(frozen=True)
+class AccessControl:
+    """Passes the requests on that know the token and come from the page itself; refuses all others.
+
+    `port`: the port of the server on 127.0.0.1. `styles`: the texts of the inline styles that pages may contain.
+    """
+
+    app: ASGIApp
+    token: str
+    port: int
+    styles: tuple[str, ...] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        policy = content_security_policy(self.styles)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update({**HEADERS, "Content-Security-Policy": policy})
+            await send(message)
+
+        app = self._refusal(scope) or self.app
+        await app(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        """Return the reply to a request that is refused; None for one that is not."""
+        headers = Headers(scope=scope)
+        ports = ("", ":80") if self.port == 80 else (f":{self.port}",)
+        hosts = {name + port for name in ("127.0.0.1", "localhost") for port in ports}
+        if headers.get("host") not in hosts:
+            return PlainTextResponse("This server answers to 127.0.0.1 only.", 421)
+        token = scope["path"].removeprefix("/").partition("/")[0]
+        if not compare_digest(token.encode("utf-8", "surrogatepass"), self.token.encode()):
+            return PlainTextResponse("Open the whole address that Redraft printed.", 404)
+        if not _is_own_request(scope["method"], headers, {f"http://{host}" for host in hosts}):
+            return PlainTextResponse("Another page caused this request.", 403)
+        return None
+
+
+def _is_own_request(method: str, headers: Headers, origins: set[str]) -> bool:
+    """Whether the page itself or its user caused a request. Other programs than browsers may only read."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is not None and origin not in origins:
+        return False
+    if method in READ_METHODS:
+        is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        return site in {None, "none", "same-origin"} or is_link
+    return method == "POST" and origin in origins and site in {None, "same-origin"}

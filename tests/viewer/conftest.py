@@ -1,0 +1,53 @@
+"""A real server with the pages of some runs, and a real browser."""
+
+import shutil
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from redraft.cards import CardStore
+from redraft.viewer.library import RunLibrary
+from redraft.viewer.pages import STYLES, ViewerPages
+from redraft.web.server import PageServer
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+
+@contextmanager
+def serving(app_of, styles=STYLES):
+    """Serve what `app_of(server)` returns, in a thread; the value is the server."""
+    server = PageServer()
+    thread = threading.Thread(target=lambda: server.run(app_of(server), styles), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join(10)
+        server.close()
+
+
+@contextmanager
+def viewing(tmp_path, *paths):
+    """Serve the pages of these journals; the value is the server, with its library as an attribute."""
+    with RunLibrary(paths, tmp_path / "cache") as library:
+        for entry in library.entries():
+            assert library.build(entry).wait(300)
+        cards = CardStore.in_folder(tmp_path / "cards")
+        with serving(lambda server: ViewerPages(library, server.root, cards).app()) as server:
+            server.library = library
+            yield server
+
+
+@pytest.fixture(scope="module")  # playwright keeps an event loop running, which asynchronous tests of other modules cannot share
+def browser():
+    """A real browser: Debian's Chromium, where it is installed. While it is open, nothing else can run an event loop."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("there is no chromium on this machine to look at the pages with")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        with playwright.chromium.launch(executable_path=path, args=FLAGS) as launched:
+            yield launched

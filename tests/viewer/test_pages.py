@@ -1,0 +1,320 @@
+"""The pages as an application, without a browser: no address and no journal makes them fail, and none changes a run."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+import redraft
+from redraft.cards import CardStore
+from redraft.core.records import Candidate
+from redraft.core.task import Task
+from redraft.core.trace import PanelGrader, Trace
+from redraft.storage.journal import Journal
+from redraft.storage.trace_file import JsonlStore
+from redraft.viewer.library import RunLibrary
+from redraft.viewer.formats import count
+from redraft.viewer.pages import ViewerPages
+from redraft.viewer.row_query import ORDERS
+from redraft.viewer.row_view import snippet
+from redraft.viewer.static_page import static_page
+
+from .hostile_runs import ATTACKS, HOSTILE, hostile_trace, write_hostile_run
+from .synthetic_runs import add_row, make_trace, write_run
+
+ROOT = "/token"
+
+
+class Pages:
+    """The pages over some paths, and a client of them."""
+
+    def __init__(self, folder, *paths):
+        self.library = RunLibrary(paths, folder / "cache")
+        for entry in self.library.entries():
+            self.library.build(entry).wait()
+        self.keys = [entry.key for entry in self.library.entries()]
+        app = ViewerPages(self.library, ROOT, CardStore.in_folder(folder / "cards")).app()
+        self.client = TestClient(app, raise_server_exceptions=False)
+
+    def get(self, path):
+        return self.client.get(f"{ROOT}/{path}")
+
+    def every_page(self, rows):
+        """Yield the address and the reply of every page of every run."""
+        for key in self.keys:
+            of_rows = [f"run/{key}/rows/{n}{more}" for n in rows for more in ("", "?a=none", "/text/0", "/judging/0")]
+            for path in ("", f"run/{key}", f"run/{key}/rows", f"run/{key}/graders", f"compare?a={key}&b={key}", *of_rows):
+                yield path, self.get(path)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Harmless and hostile runs, and a file that is no journal."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_run(folder / "a.journal", 60)
+    write_hostile_run(folder / "b.journal")
+    (folder / "c.journal").write_bytes(b"SQLite format 3\0 and no more")
+    opened = Pages(tmp_path_factory.mktemp("view"), folder)
+    yield opened
+    opened.library.close()
+
+
+VALUES = st.one_of(
+    st.sampled_from(
+        [*ATTACKS, "1" * 5000, "9" * 18, "9" * 19, "-1", "0", "1", "2", "none", "nan", "inf", "1e999", "٣", "²", "%00"]
+    ),
+    st.sampled_from(sorted(ORDERS)),
+    st.text(max_size=20),
+)
+NAMES = st.sampled_from(
+    "sort descending part text change status stop error iteration grader criterion below offset n a b view method x".split()
+)
+PARTS = st.one_of(VALUES, st.sampled_from(["run", "rows", "text", "graders", "compare", "static", "cards", "KEY", "..", "a" * 300]))
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    path=st.one_of(
+        st.lists(PARTS, max_size=7),
+        st.sampled_from(
+            [
+                ["run", "KEY"],
+                ["run", "KEY", "rows"],
+                ["run", "KEY", "rows", "1"],
+                ["run", "KEY", "rows", "2", "text", "0"],
+                ["run", "KEY", "rows", "2", "judging", "0"],
+                ["compare"],
+                ["cards", "a" * 300, "scores"],
+            ]
+        ),
+    ),
+    query=st.lists(st.tuples(NAMES, VALUES), max_size=4),
+)
+def test_no_address_makes_a_page_fail(pages, path, query):
+    """Whatever somebody writes into an address, the reply is a page, or says what is wrong with the address."""
+    from urllib.parse import quote, urlencode
+
+    key = pages.keys[len(query) % len(pages.keys)]
+    quoted = "/".join(quote(part.replace("KEY", key), safe="", errors="surrogatepass") for part in path)
+    parameters = urlencode([(name, value.replace("KEY", key)) for name, value in query], errors="surrogatepass")
+    reply = pages.get(f"{quoted}?{parameters}")
+    assert reply.status_code in {200, 400, 404}, reply.text[-500:]
+
+
+DAMAGES_OF_ROWS = [
+    *(
+        f"UPDATE rows SET result = json_set(result, '$.columns.{name}', json('{value}')) WHERE row = ROW"
+        for name in ("calls", "cost", "best_score", "initial_score", "best", "stop")
+        for value in ("1e999", "-5", "1" * 40, '"text"', "[]", "7.5", "true")
+    ),
+    "UPDATE rows SET result = json_set(result, '$.score_by_iteration', json('[[1e999, 1, 1], [0.5, 99999999999999999999, -1]]')) WHERE row = ROW",
+    "UPDATE rows SET result = json_set(result, '$.score_by_iteration', json('[[2]]')) WHERE row = ROW",
+    "UPDATE rows SET result = x'ff00', id = x'fe' WHERE row = ROW",
+    "UPDATE rows SET status = 'strange', position = 'first' WHERE row = ROW",
+    "UPDATE rows SET id = '\"\\ud800 lone\"' WHERE row = ROW",
+    "UPDATE rows SET id = '17' WHERE row = ROW",
+    "UPDATE lines SET line = x'ff' WHERE number / 1048576 = ROW",
+    "UPDATE lines SET line = '" + "[" * 100_000 + "' WHERE number = ROW * 1048576 + 1",
+    "UPDATE lines SET line = json_set(line, '$.score', 7, '$.seconds', 1e300, '$.candidate', 99) WHERE number / 1048576 = ROW "
+    "AND line LIKE '%feedback%'",
+    "UPDATE lines SET line = json_set(line, '$.id', -3, '$.parent', 12) WHERE number = ROW * 1048576 + 1",
+    "UPDATE lines SET line = json_set(line, '$.best', 77, '$.estimates', json('[[5, 0.3]]')) WHERE number / 1048576 = ROW "
+    "AND line LIKE '%outcome%'",
+    'UPDATE lines SET line = json_set(line, \'$.settings\', json(\'{"draft-prompt": {"template": "{no_such_column} {prompt}"}}\')) '
+    "WHERE number = ROW * 1048576",
+    "UPDATE lines SET line = json_set(line, '$.settings', json('{\"draft-prompt\": {\"template\": 5}}')) WHERE number = ROW * 1048576",
+    "DELETE FROM lines WHERE number = ROW * 1048576",
+    "DELETE FROM lines WHERE number / 1048576 = ROW",
+    "DELETE FROM seen_rows WHERE row = ROW",
+    "UPDATE rows SET row = row + 4611686018427387904 WHERE row = ROW",
+]
+DAMAGES_OF_RUNS = [
+    "UPDATE runs SET updated_at = '2026-01-01', started_at = ''",
+    'UPDATE runs SET metadata = json_set(metadata, \'$.report\', json(\'{"uplift": 0.1, "interval": "wide"}\'))',
+    "UPDATE runs SET metadata = json_set(metadata, '$.report', json('{\"uplift\": [1], \"interval\": [1, 2]}'), '$.source', json('{}'))",
+    "UPDATE runs SET metadata = json_set(metadata, '$.settings', 5)",
+    "UPDATE runs SET metadata = json_set(metadata, '$.judges', 5)",
+    "UPDATE runs SET metadata = json_set(metadata, '$.judges', json('{\"x\": {\"judge\": [[]]}}'))",
+    "UPDATE runs SET metadata = json_set(metadata, '$.invocation', 10000000000, '$.last_full_invocation', 10000000000)",
+]
+
+
+def damage(path, statements):
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path.read_bytes()
+
+
+def test_no_row_makes_a_page_fail(tmp_path):
+    """Values that Redraft would not write cost at most their own row, and nothing is written to the run."""
+    n = len(DAMAGES_OF_ROWS)
+    path = write_run(tmp_path / "a.journal", n + 2)
+    before = damage(path, [statement.replace("ROW", str(row)) for row, statement in enumerate(DAMAGES_OF_ROWS, 1)])
+    pages = Pages(tmp_path, path)
+    for address, reply in pages.every_page(range(1, n + 3)):
+        is_damaged = "/rows/" in address and int(address.split("/")[3].partition("?")[0]) <= n
+        assert reply.status_code in ({200, 404, 422} if is_damaged else {200}), (address, reply.text[-500:])
+    (entry,) = pages.library.entries()
+    assert static_page(pages.library, entry).count('<details class="row"') == n
+    figures = pages.library.build(entry).index.computed("figures", lambda: None)
+    assert figures.rows == n and figures.calls is None and -1 < figures.uplift < 1
+    pages.library.close()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("statement", DAMAGES_OF_RUNS)
+def test_no_run_makes_a_page_fail(tmp_path, statement):
+    """A run that cannot be read is named on the page of all runs, and what is said of others is shown as unknown."""
+    path = write_run(tmp_path / "a.journal", 2)
+    before = damage(path, [statement])
+    pages = Pages(tmp_path, path, tmp_path)
+    for address, reply in pages.every_page([1]):
+        assert reply.status_code in {200, 404}, (address, reply.text[-500:])
+    if not pages.keys:
+        assert "is damaged" in pages.get("").text
+    pages.library.close()
+    assert path.read_bytes() == before
+
+
+def test_any_row_can_be_opened(tmp_path):
+    """Whatever its ID is: with slashes, quotes, percent signs, control characters and half characters."""
+    ids = ["a/b", "../..", "%2F%00", "?x=1#y", "\"'<>&", "\x00\x1f\n", "\ud800", "\udc80cp1252", " ", "é" * 500, "5", "null"]
+    path = tmp_path / "ids.journal"
+    with Journal(path) as journal:
+        journal.update_run("ids", invocation=1)
+        for n, id in enumerate(ids):
+            add_row(journal, "ids", n, make_trace(n, prompt=f"number {n}."), id=id)
+    pages = Pages(tmp_path, path)
+    assert pages.get(f"run/{pages.keys[0]}/rows").text.count('scope="row"') == len(ids)
+    for n in range(len(ids)):
+        reply = pages.get(f"run/{pages.keys[0]}/rows/{n + 1}")
+        assert reply.status_code == 200 and f"number {n}." in reply.text
+    pages.library.close()
+
+
+def test_a_journal_has_any_name_and_may_be_replaced(tmp_path):
+    """The pages show the file that is there now, not the one of a minute ago; a file of another kind is named."""
+    path = write_run(tmp_path / "work.db", 3)
+    pages = Pages(tmp_path, path)
+    assert "of 3 rows done" in pages.get("").text
+    write_run(tmp_path / "new.db", 5, seed=7).replace(path)
+    pages.library._scanned_at = -10
+    assert "of 5 rows done" in pages.get(f"run/{pages.keys[0]}").text
+    assert "Question 11" in pages.get(f"run/{pages.keys[0]}/rows").text
+    path.write_bytes(b"something else")
+    pages.library._scanned_at = -10
+    assert "is not a journal" in pages.get("").text
+    pages.library.close()
+
+
+def test_a_trace_leaves_nothing_in_the_cache(tmp_path):
+    """Its index is temporary, as the copy of the trace is."""
+    store = JsonlStore(tmp_path / "proof.jsonl")
+    store.append(make_trace(1))
+    store.close()
+    pages = Pages(tmp_path, tmp_path / "proof.jsonl")
+    assert "of 1 row done" in pages.get("").text
+    pages.library.close()
+    assert not list(tmp_path.glob("cache/*"))
+
+
+def test_the_best_of_many_answers_is_shown(tmp_path):
+    """Of a row with very many answers the first ones are shown, and the best, wherever it is."""
+    with Journal(tmp_path / "many.journal") as journal:
+        journal.update_run("many", invocation=1)
+        trace = Trace(Task("q", id="x"), (PanelGrader("judge"),))
+        for n in range(600):
+            trace += Candidate(n, f"answer {n}", n - 1 if n else None, "m", "refine" if n else "generate")
+            trace += redraft.Feedback(0.9 if n == 500 else 0.1, candidate=n, grader="judge")
+        add_row(journal, "many", 0, trace)
+    pages = Pages(tmp_path, tmp_path / "many.journal")
+    text = pages.get(f"run/{pages.keys[0]}/rows/1").text
+    assert "answer 500" in text.replace("<ins>", "").replace("</ins>", "") and text.count('class="cell') < 500
+    pages.library.close()
+
+
+# ---- a file
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0 rows"), (1, "1 row"), (1200, "1,200 rows"), (None, "– rows")])
+def test_a_count_has_its_noun(value, text):
+    """One is singular, and unknown is not 0."""
+    assert count(value, "row") == text
+
+
+def test_a_file_stays_small(tmp_path, monkeypatch):
+    """Rows are added while their texts fit, and the page says how many there are."""
+    monkeypatch.setattr("redraft.viewer.static_page.MAX_TEXT_BYTES", 12_000)
+    path = write_run(tmp_path / "run.journal", 40)
+    with RunLibrary([path], tmp_path / "cache") as library:
+        page = static_page(library, library.entries()[0])
+    shown = page.count('<details class="row"')
+    assert 0 < shown < 40
+    assert f"the first {shown} of 40 rows" in page
+
+
+# ---- the snippet
+
+OWN_GRADERS = [
+    redraft.must("words:1-40"),
+    redraft.with_weight("no_commas", 2.5),
+    lambda text: min(1.0, len(text) / 100),
+]
+
+
+@pytest.mark.parametrize("length", [0, 30_000])
+def test_the_snippet_reproduces_a_row(tmp_path, length):
+    """In a process of its own, for hostile texts and for a task that is too long to be written out."""
+    rows = [
+        {
+            "id": attack,
+            "prompt": attack + "x" * length,
+            "response": f"One, two, three. {attack}",
+            "reference": attack,
+            "requirements": ["words:1-30"],
+        }
+        for attack in ATTACKS
+    ]
+    output = tmp_path / "out.jsonl"
+    redraft.batch_sync(rows, output, model=False, graders=OWN_GRADERS[:2])
+    with RunLibrary([output], tmp_path / "cache") as library:
+        (entry,) = library.entries()
+        index = library.build(entry).ready_index()
+        code = "results = []\n"
+        scores = []
+        for number, id in index.read("SELECT number, id FROM rows"):
+            trace = index.trace(number)
+            scores.append([trace.score, trace.best.text])
+            code += snippet(trace, entry.trace_code(trace.task.id)) + "results.append([result.score, result.trace.best.text])\n"
+    code += "import json\nprint(json.dumps(results))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", errors="replace", cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == scores
+
+
+def test_a_snippet_names_what_cannot_be_named(tmp_path):
+    """A function is a comment, and so is whatever would read a file; names in hostile runs are never code."""
+    task = Task("q", id="x", requirements=["words:1-9"])
+    object.__setattr__(task, "requirements", ("words:1-9", "json_schema:/etc/passwd"))
+    panel = (PanelGrader("judge", 2.0), PanelGrader("my_function"), PanelGrader("json_schema:/x"), PanelGrader("'];import os#"))
+    code = snippet(Trace(task, panel) + Candidate(0, "a", by="gpt-x", role="generate"), "None")
+    assert "# your own: 'my_function'" in code and "# your own: 'json_schema:/x'" in code
+    assert "# it also reads a file: 'json_schema:/etc/passwd'" in code
+    assert "redraft.with_weight('judge', 2.0, repeats=1)," in code
+    assert "model='gpt-x',  # its recorded name" in code
+    compile(code, "snippet", "exec")
+    for length in (0, 100_000):
+        hostile = snippet(hostile_trace(length=length), "None")
+        compile(hostile, "snippet", "exec")
+        assert HOSTILE not in hostile
