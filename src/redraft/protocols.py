@@ -116,7 +116,8 @@ class Reply:
     with it. `tool_calls` are the tool calls that the model asks for; the text may be empty then. `reasoning_form` says how the
     reply contained its `reasoning` (see `Candidate`). `rate_limit_status` is what the response said about rate limits; it is not
     part of the answer and not stored with it. `token_logprobs` are the tokens of the whole answer, if the request asked for
-    log-probabilities and the endpoint gave them.
+    log-probabilities and the endpoint gave them. `response_id` and `response_model` are what the endpoint calls the answer and the
+    model that gave it, "" if it does not say; neither is stored with it.
     """
 
     text: str
@@ -129,6 +130,8 @@ class Reply:
     by: str = field(default="", compare=False)
     note: str = field(default="", compare=False)
     token_logprobs: tuple[TokenLogprobs, ...] = ()
+    response_id: str = field(default="", compare=False, repr=False)
+    response_model: str = field(default="", compare=False, repr=False)
 
     @property
     def truncated(self) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -38,6 +39,7 @@ from .requirements import parse, reads_file
 from .reservations import Reservations
 from .result import Result, result_or_raise
 from .session import Session, check_task
+from .telemetry import record_refinement
 
 CALIBRATION_KEY = "calibration"  # of what people's labels say about the judge, in the settings of a trace
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
@@ -57,6 +59,7 @@ class Refinement:
     owns_session: bool = True
     reservations: Reservations | None = None
     next_steps: Plan | None = None  # called instead of the plan: a wrapper that records or prices its decisions
+    fingerprint: Callable[[str], str] | None = None  # of a grader by its name on the panel
 
     @property
     def answer(self) -> AnswerForm[Any] | None:
@@ -145,7 +148,7 @@ def make_refinement(
     if prompts := prompts_of(options.plan or options):
         prompts.check_task(trace.task)
     writes, noisy = roles.writer is not None, bool(llm_graders(panel))
-    plan = options.make_plan(writes=writes, noisy=noisy, priors=session.priors, calibration=session.calibration.for_plan)
+    plan = session.plan_for(writes=writes, noisy=noisy)
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if options.budget or deadline_at is not None:
@@ -161,6 +164,7 @@ def make_refinement(
         roles.writer.name if roles.writer else None,
         options.store,
         reservations=reservations,
+        fingerprint=partial(session.cached_fingerprint, roles),
     )
 
 
@@ -250,15 +254,15 @@ async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
     try:
         try:
             log.add(refinement.trace)
-            async with aclosing(
-                advance(refinement.trace, refinement.next_steps or refinement.plan, refinement.perform, log.persist)
-            ) as traces:
-                async for trace in traces:
-                    log.add(trace)
-                    yield trace
-            if not log.trace.outcome:
-                log.add(with_outcome(log.trace, refinement.plan))
-                yield log.trace
+            with record_refinement(lambda: log.trace, refinement.writer_name, refinement.fingerprint) as record_steps:
+                plan, perform = refinement.next_steps or refinement.plan, record_steps(refinement.perform)
+                async with aclosing(advance(refinement.trace, plan, perform, log.persist)) as traces:
+                    async for trace in traces:
+                        log.add(trace)
+                        yield trace
+                if not log.trace.outcome:
+                    log.add(with_outcome(log.trace, refinement.plan))
+                    yield log.trace
         finally:
             if refinement.reservations:
                 refinement.reservations.release()

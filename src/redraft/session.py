@@ -44,6 +44,7 @@ from .models.registry import alternative_models
 from .options import Options
 from .own_code import is_own
 from .perform import ModelClient, Roles, Sampling
+from .plans import Plan
 from .protocols import Call, Model
 from .quality.calibration import Calibration
 from .quality.labelled_figures import UNLABELLED, LabelledFigures, labelled_figures
@@ -51,6 +52,7 @@ from .quality.lineage import llm_graders
 from .quality.priors import Priors
 from .reservations import StepStatistics
 from .storage.priors_store import PriorsKey, PriorsStore
+from .telemetry import call_target, record_calls
 
 TESTS = "tests"  # the name of the grader that runs tests
 PYTHON_CODE = "python code"  # the name of the form of answer that it grades
@@ -108,9 +110,11 @@ class Session:
     _clients: dict[int, tuple[Any, ModelClient]] = field(default_factory=dict)
     panel_cache: dict[tuple[bool, tuple[str, ...]], tuple[tuple[PanelGrader, ...], Roles]] = field(default_factory=dict)
     _connected: dict[int, tuple[Any, Model]] = field(default_factory=dict)
+    plan_cache: dict[tuple[bool, bool], Plan] = field(default_factory=dict, init=False)
     cached_priors: Priors | None = field(default=None, init=False)
     cached_calibration: JudgeCalibration | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
+    _fingerprints: dict[int, tuple[Any, str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.budget_tracker = BudgetTracker(self.options.budget)
@@ -142,6 +146,14 @@ class Session:
         if self.graders is None and self.writer is None and self.judge is None and self.options.answer is None:
             return (), assign_roles(self, [])
         return self.resolve_panel(())
+
+    def plan_for(self, *, writes: bool, noisy: bool) -> Plan:
+        """Return the plan of tasks in this session (see `Options.make_plan`); it is cached. Raises ConfigError."""
+        key = writes, noisy
+        if key not in self.plan_cache:
+            calibration = self.calibration.for_plan
+            self.plan_cache[key] = self.options.make_plan(writes=writes, noisy=noisy, priors=self.priors, calibration=calibration)
+        return self.plan_cache[key]
 
     @property
     def common_grading(self) -> tuple[tuple[PanelGrader, ...], Collection[Any]]:
@@ -237,10 +249,20 @@ class Session:
 
         return grader_fingerprint(roles.graders[grader], identity_of)
 
+    def cached_fingerprint(self, roles: Roles, grader: str) -> str:
+        """Return the same, computed once for each grader."""
+        key = id(roles.graders[grader])
+        if key not in self._fingerprints:
+            while len(self._fingerprints) >= MAX_CACHED_PANELS:
+                del self._fingerprints[next(iter(self._fingerprints))]
+            self._fingerprints[key] = roles.graders[grader], self.fingerprint(roles, grader)
+        return self._fingerprints[key][1]
+
     def with_graders(self, graders: Any) -> Session:
         """Return a session for other graders that shares the budget, the limit and the models."""
         other = copy(self)
-        other.graders, other.panel_cache, other.cached_priors, other.cached_calibration = graders, {}, None, None
+        other.graders, other.panel_cache, other.plan_cache = graders, {}, {}
+        other.cached_priors, other.cached_calibration = None, None
         return other
 
     def client_for(self, model: Any) -> ModelClient:
@@ -301,6 +323,7 @@ class Session:
         call = adapt(call, self.capabilities.for_model(model.identity, model.name), getattr(model, "formats", ("text",)))
         retries = min(options.retries, MAX_RETRIES) if availability else options.retries
         call = retry(call, endpoint=endpoint, attempts=retries + 1)
+        call = record_calls(call, call_target(model.name, getattr(model, "base_url", None)))
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
         call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))

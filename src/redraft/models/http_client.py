@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from ..errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
 from ..masking import NO_SECRETS, Mask, without_cause
+from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class HttpExchange:
             method,
             self.target.url,
             data=None if body is None else make_payload(body, self._mark_sent),
-            headers=self.target.headers,
+            headers=outgoing_headers(self.target.headers),
             allow_redirects=False,
             timeout=_connect_timeout(self.target.timeouts.connect),
             proxy=proxy_for(self.target.proxy, self.target.url),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from io import BytesIO
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -139,6 +141,12 @@ class Chat(ExtraBodyTools):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
+
+    def with_extra_body(self, parameters: Mapping[str, Any]) -> Chat:
+        """Return the same model with these parameters in the body of every request, besides those that it has."""
+        other = copy(self)
+        other._extra = self._extra | dict(parameters)  # noqa: SLF001  (of the same class)
+        return other
 
     @property
     def timeouts(self) -> Timeouts:
@@ -296,6 +304,8 @@ def masked_reply(reply: Reply, mask: Mask) -> Reply:
         reply,
         text=mask(reply.text),
         finish_reason=reply.finish_reason and mask(reply.finish_reason),
+        response_id=mask(reply.response_id),
+        response_model=mask(reply.response_model),
         reasoning=reply.reasoning and mask(reply.reasoning),
         tool_calls=tuple(calls),
         token_logprobs=reply.token_logprobs if mask(tokens) == tokens else (),
@@ -359,11 +369,16 @@ def response_format(request: Request) -> dict[str, Any] | None:
         return {"type": "json_object"}
     return {
         "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": request.schema, "strict": is_strict_schema(request.schema)},
+        "json_schema": {"name": "answer", "schema": request.schema, "strict": _is_strict_json(dump_request(request.schema))},
     }
 
 
 NOT_STRICT = frozenset(("allOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "dependentRequired", "prefixItems"))
+
+
+@lru_cache(maxsize=64)  # a judge sends the same schema with every request
+def _is_strict_json(schema: bytes) -> bool:
+    return is_strict_schema(orjson.loads(schema))
 
 
 def is_strict_schema(schema: Any) -> bool:

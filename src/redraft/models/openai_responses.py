@@ -10,9 +10,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
 from ..core.records import MAX_TOOL_CALLS, ToolCall
@@ -92,9 +92,15 @@ def read_reply(data: Any) -> Reply:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict):
         raise bad_response(f"sent a choice without a message: {shorten(repr(choice), 100)}")
-    reply = reply_from_message(message, choice.get("finish_reason"), read_usage(data.get("usage")))
     tokens = read_logprobs(logprob_entries(choice))
-    return replace(reply, token_logprobs=tokens) if tokens else reply
+    usage, fields = read_usage(data.get("usage")), {"token_logprobs": tokens, **read_identity(data)}
+    return reply_from_message(message, choice.get("finish_reason"), usage, fields)
+
+
+def read_identity(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an endpoint calls its answer and the model that gave it, as fields of a Reply; "" if it does not say."""
+    names = {"response_id": data.get("id"), "response_model": data.get("model")}
+    return {field: name[:MAX_NAME_CHARS] if isinstance(name, str) else "" for field, name in names.items()}
 
 
 def bad_response(message: str, *, retryable: bool = True, usage: Usage = UNKNOWN_USAGE) -> BadResponseError:
@@ -119,8 +125,13 @@ def _missing_choices_error(data: Mapping[str, Any], choices: Any) -> ModelError:
     return bad_response(f"sent an object without choices, with {shorten(', '.join(map(str, data)), 100) or 'nothing'}")
 
 
-def reply_from_message(message: Mapping[str, Any], finish: Any, usage: Usage) -> Reply:
-    """Return a Reply from a message. Raises ContentFilterError for a refusal, BadResponseError for an empty answer."""
+def reply_from_message(
+    message: Mapping[str, Any], finish: Any, usage: Usage, fields: Mapping[str, Any] = MappingProxyType({})
+) -> Reply:
+    """Return a Reply, with these further fields, from a message.
+
+    Raises ContentFilterError for a refusal, BadResponseError for an empty answer.
+    """
     content, reasoning = split_content(message.get("content"), usage)
     text, think_blocks = split_thinking(content)
     form = reasoning_form(content, *reasoning, reasoning_text(message))
@@ -141,7 +152,7 @@ def reply_from_message(message: Mapping[str, Any], finish: Any, usage: Usage) ->
         error.empty = True
         raise error
     reasoning_parts = "\n".join(reasoning) or None
-    return Reply(text if text.strip() else "", usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form)
+    return Reply(text if text.strip() else "", usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields)
 
 
 def reasoning_text(message: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 from uuid import uuid4
 
@@ -101,6 +102,12 @@ class ProviderModel(ExtraBodyTools):
                 self.base_url = redacted_url(address)
         profile, flag = model.profile, "supports_json_schema_output"
         self._supports_schema = bool(profile.get(flag) if isinstance(profile, Mapping) else getattr(profile, flag, False))
+
+    def with_settings(self, settings: Mapping[str, Any]) -> ProviderModel:
+        """Return the same model with these settings for every request, besides those that it has."""
+        other = copy(self)
+        other._settings = self._settings | dict(settings)  # noqa: SLF001  (of the same class)
+        return other
 
     def _make_model(self) -> Any:
         model = _infer_model(self._spec)

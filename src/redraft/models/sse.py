@@ -24,6 +24,7 @@ from .openai_responses import (
     ErrorBody,
     bad_response,
     json_type_name,
+    read_identity,
     read_usage,
     reasoning_text,
     reply_from_message,
@@ -108,6 +109,7 @@ class StreamAssembler:
         self._finish: str | None = None
         self._usage: Any = None
         self._events = 0
+        self._identity: dict[str, Any] = {}
         self._remaining_bytes = MAX_BODY_BYTES
 
     def add(self, event: Any) -> str:
@@ -117,6 +119,7 @@ class StreamAssembler:
             error = ErrorBody(event)
             raise bad_response(f"broke off with an error: {error.text}", retryable=error.status in {None, *TRANSIENT_STATUSES})
         self._events += 1
+        self._identity = self._identity or read_identity(event)
         self._usage = event.get("usage") or self._usage
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -160,7 +163,7 @@ class StreamAssembler:
             "tool_calls": self._calls.tool_calls(),
         }
         reply = reply_from_message(message, self._finish, read_usage(self._usage))
-        return replace(reply, token_logprobs=read_logprobs(self._logprobs))
+        return replace(reply, token_logprobs=read_logprobs(self._logprobs), **self._identity)
 
 
 class VisibleText:

@@ -24,6 +24,7 @@ from ..quality.priors import Priors
 from ..session import Session
 from ..storage.journal import Journal
 from ..tables.writers import Output, merge_columns, result_column_names
+from ..telemetry import record_run
 from .allocation import BudgetAllocator, budget_unit
 from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
 from .config import STDOUT, BatchConfig
@@ -116,7 +117,8 @@ class BatchJob:
         public_progress = self.progress  # an executor may replace the job's own
         try:
             try:
-                await files.watch_during(lambda: self.scheduler.run(executor.work(self)))
+                with record_run(self.config.name):
+                    await files.watch_during(lambda: self.scheduler.run(executor.work(self)))
             except asyncio.CancelledError as error:
                 self.scheduler.end("interrupted", "", now=True)  # if the cancellation came before the scheduler ran
                 error.result = self._finish(files, executor)  # type: ignore[attr-defined]

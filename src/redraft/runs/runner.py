@@ -46,6 +46,7 @@ from ..refinement import (
 from ..session import LimitCalls, Session, needs_judge
 from ..storage.journal import Journal
 from ..tables.columns import with_one_response
+from ..telemetry import begin_row
 from ..threads import run_in_thread
 from ..usage import NO_USAGE
 from .config import BatchConfig
@@ -132,6 +133,7 @@ class RowRunner:
         Raises StoreError if the journal fails.
         """
         ROW.set(row.id)
+        begin_row(self.config.name, row.id)
         for policy in self.policies:
             policy.row_started(row)
         refinement = trace = None
@@ -235,7 +237,8 @@ class RowRunner:
         settings = dict(trace.settings)
         if CALIBRATION_KEY in settings:
             settings[CALIBRATION_KEY] = short_hash(settings[CALIBRATION_KEY])
-        bare = replace(trace, task=replace(trace.task, metadata={}), records=(), settings=settings)
+        task = replace(trace.task, metadata={}) if trace.task.metadata else trace.task
+        bare = Trace(task, trace.panel, settings=settings)
         self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, bare.header())
 
     async def _advance(self, refinement: Refinement, store: RowStore) -> Trace:
@@ -302,8 +305,7 @@ async def make_session(  # noqa: PLR0917
     session.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))
-    writes, calibration = session.writer is not None, session.calibration.for_plan
-    plan = config.plan or options.make_plan(writes=writes, noisy=noisy, priors=session.priors, calibration=calibration)
+    plan = config.plan or session.plan_for(writes=session.writer is not None, noisy=noisy)
     return session, plan
 
 

@@ -1,0 +1,167 @@
+"""OpenTelemetry: spans, evaluation events and metrics by the semantic conventions for generative AI.
+
+The rest of Redraft uses only the functions here. They do nothing, and import nothing, until the program has configured
+OpenTelemetry: `attributes` has what is said of a call, a step, a grade and a refinement, `recorder` says it, `environment`
+configures the SDK for the command line, and `requests` records what the gateway is asked.
+
+- One span a refinement (`invoke_workflow refine`), one a step (`grade judge`) and one a model's call with all its retries
+  (`chat MODEL`). A row of a batch is a trace of its own, linked to the span of the run.
+- One event a grade (`gen_ai.evaluation.result`), under the call that wrote the answer.
+- The histograms `gen_ai.client.operation.duration` and `gen_ai.client.token.usage`.
+
+No prompt, answer, reason or message of an error is recorded unless OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from ..core.trace import Trace
+from ..protocols import Call, Perform, Reply, Request
+from ..usage import Usage
+from .attributes import CallTarget, call_target
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+__all__ = [
+    "CallTarget",
+    "ForwardedCall",
+    "RecordSteps",
+    "active_recorder",
+    "annotate",
+    "begin_row",
+    "call_target",
+    "outgoing_headers",
+    "record_calls",
+    "record_forwarded_call",
+    "record_refinement",
+    "record_run",
+    "with_remote_context",
+]
+
+RecordSteps: TypeAlias = Callable[[Perform], Perform]
+
+
+class RowOfRun(NamedTuple):
+    """A row of a batch: the name of the run and its id in the data."""
+
+    run: str
+    row: str
+
+
+_ROW: ContextVar[RowOfRun | None] = ContextVar("row", default=None)
+
+
+def active_recorder() -> Recorder | None:
+    """Return what records; None unless the program has configured OpenTelemetry, which it cannot do without importing it."""
+    if "opentelemetry" not in sys.modules:
+        return None
+    try:
+        from .recorder import configured_recorder
+    except ImportError:  # another package of that name, or a version without what is needed
+        return None
+    return configured_recorder()
+
+
+def record_calls(call: Call, target: CallTarget) -> Call:
+    """Record each call of a model as a span and in the metrics."""
+
+    async def call_recorded(request: Request) -> Reply:
+        recorder = active_recorder()
+        return await (recorder.call(call, target, request) if recorder else call(request))
+
+    return call_recorded
+
+
+@dataclass
+class ForwardedCall:
+    """A client's request that is passed on to a model. `usage`: what its reply says, once its body has been read.
+
+    `is_complete`: set once the whole reply is passed on; what ends the work after that is no error of the call.
+    """
+
+    usage: Usage | None = None
+    is_complete: bool = False
+    as_current: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
+    """Makes its span current meanwhile, so that the model's server is told of it."""
+
+
+@contextmanager
+def record_forwarded_call(target: CallTarget) -> Iterator[ForwardedCall]:
+    """Record what happens meanwhile as a model's call whose request and reply are the client's own.
+
+    Its span is not current, so that an asynchronous generator may be suspended meanwhile; see `ForwardedCall.as_current`.
+    """
+    recorder = active_recorder()
+    if recorder is None:
+        yield ForwardedCall()
+        return
+    with recorder.forwarded_call(target) as call:
+        yield call
+
+
+def annotate(**attributes: str | float | bool) -> None:
+    """Add attributes to the current span; `trace_id="req-1"` becomes `redraft.trace_id`."""
+    recorder = active_recorder()
+    if recorder:
+        recorder.annotate({f"redraft.{name}": value for name, value in attributes.items()})
+
+
+@contextmanager
+def record_refinement(
+    latest: Callable[[], Trace], writer: str | None = None, fingerprint: Callable[[str], str] | None = None
+) -> Iterator[RecordSteps]:
+    """Record what happens meanwhile as the span of a refinement; yield what makes its performer record its steps.
+
+    `latest` returns the trace so far, `writer` is the name of the model that writes, and `fingerprint` returns that of a grader
+    by its name on the panel.
+    """
+    recorder = active_recorder()
+    if recorder is None:
+        yield _as_it_is
+        return
+    with recorder.refinement(latest, writer, fingerprint, _ROW.get()) as record_steps:
+        yield record_steps
+
+
+def _as_it_is(perform: Perform) -> Perform:
+    return perform
+
+
+@contextmanager
+def record_run(name: str) -> Iterator[None]:
+    """Record what happens meanwhile as the span of a batch, to which the spans of its rows are linked."""
+    recorder = active_recorder()
+    if recorder is None:
+        yield
+        return
+    with recorder.run(name):
+        yield
+
+
+def begin_row(run: str, row: str) -> None:
+    """Record the next refinement of this asyncio task as a row of a batch: a trace of its own."""
+    _ROW.set(RowOfRun(run, row))
+
+
+@contextmanager
+def with_remote_context(headers: Mapping[str, str]) -> Iterator[None]:
+    """Make the span in the header `traceparent` of a request the parent of what is recorded meanwhile."""
+    recorder = active_recorder()
+    if recorder is None:
+        yield
+        return
+    with recorder.remote_context(headers):
+        yield
+
+
+def outgoing_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the headers of a request with `traceparent` for the current span, if there is one; nothing else is added."""
+    recorder = active_recorder()
+    return recorder.outgoing_headers(headers) if recorder else headers

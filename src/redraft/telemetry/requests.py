@@ -1,0 +1,43 @@
+"""Records the requests to a server as spans: ASGI middleware, for the gateway.
+
+The span in the client's `traceparent` becomes the parent, so that an application sees what its request led to. Headers, queries
+and bodies are not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import Any, TypeAlias
+
+from . import active_recorder
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class RequestSpans:
+    """ASGI middleware that records each HTTP request as a span, until its last byte is sent.
+
+    `routes`: the paths that the server has; only these are in the name of a span. Requests to `ignored` paths have no span.
+    """
+
+    def __init__(self, app: Application, routes: Collection[str] = (), ignored: Collection[str] = ()) -> None:
+        self._app, self._routes, self._ignored = app, frozenset(routes), frozenset(ignored)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        recorder = active_recorder() if scope["type"] == "http" and scope.get("path") not in self._ignored else None
+        if recorder is None:
+            await self._app(scope, receive, send)
+            return
+        path = str(scope.get("path", ""))
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+        with recorder.remote_context(headers), recorder.request(str(scope["method"]), path, path in self._routes) as set_status:
+
+            async def send_recorded(message: MutableMapping[str, Any]) -> None:
+                if message["type"] == "http.response.start":
+                    set_status(int(message["status"]))
+                await send(message)
+
+            await self._app(scope, receive, send_recorded)
