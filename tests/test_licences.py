@@ -32,6 +32,7 @@ SAID = {  # values of "License" and of classifiers, from before licence expressi
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Public Domain": "Unlicense",  # no conditions at all: the same in effect
     "Python Software Foundation License": "PSF-2.0",
     "The Unlicense (Unlicense)": "Unlicense",
     "new BSD": "BSD-3-Clause",

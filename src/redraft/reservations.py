@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from statistics import median
 from time import monotonic
 from typing import Any
@@ -80,11 +80,14 @@ class Reservations:
     def __post_init__(self) -> None:
         self._content_keys = {c.id: c.content_key for c in self.trace.candidates}
         self._seen_graders = {record.grader for record in self.trace.records if isinstance(record, Feedback)}
-        self._task_size = task_size(self.trace.task)
         members = self.trace.pointwise_graders or self.trace.panel
         self._llm_graders = [member for member in members if not member.model_free or makes_calls(self.roles.graders[member.name])]
         for record in self.trace.records:
             self._note_seconds(record)
+
+    @cached_property
+    def _task_size(self) -> PromptSize:
+        return task_size(self.trace.task)
 
     def wrap(self, perform: Perform) -> Perform:
         """Wrap a performer: the grades of every text are reserved together with the text."""
@@ -213,8 +216,9 @@ class Reservations:
         return replace(_total(self._further_calls(grader, step)), per_token=ZERO_AMOUNTS)
 
     def _further_calls(self, grader: PanelGrader, step: Grade) -> list[CostEstimate]:
-        size = text_size(step.candidate.display_text)
-        return list(self._call_needs(grader, 1, size))[1:] if self.budget_tracker.is_limited else []
+        if not self.budget_tracker.is_limited:
+            return []
+        return list(self._call_needs(grader, 1, text_size(step.candidate.display_text)))[1:]
 
     def _call_needs(self, panel_grader: PanelGrader, repeats: int, text: PromptSize = NO_TEXT) -> Iterator[CostEstimate]:
         """Yield the estimated cost of each call of a grader for these repeats, with `text` in each prompt."""

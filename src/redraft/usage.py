@@ -62,6 +62,19 @@ class Usage:
         both: int | None = _add_optional(self.input_tokens, self.output_tokens)
         return both
 
+    def as_answer(self) -> Usage:
+        """Return the usage with its tokens and its cost as those of the answer."""
+        return Usage(
+            self.calls,
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_calls,
+            self.retried_calls,
+            self.cost,
+            self.tokens,
+            self.cost,
+        )
+
     def as_single_answer(self) -> Usage:
         """Return the usage with every call after the first counted as a retry: all were made for one answer."""
         return replace(self, retried_calls=max(self.calls - 1, 0))

@@ -26,6 +26,9 @@ TYPED = {
     "validate": "validate --formats",
     "rubric": "rubric --from rows.jsonl --model none",
     "priors": "priors",
+    "serve": "serve --config nothing.toml",
+    "keys": "keys list",
+    "mcp": "mcp --allow-grader nothing --model none",
     "trust": "trust .",
 }
 PROGRESS = re.compile(r'^\{"event": "progress".*\n', re.MULTILINE)  # as many lines as the run takes time

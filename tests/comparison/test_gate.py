@@ -151,6 +151,7 @@ def test_a_run_is_named_in_any_way(tmp_path, monkeypatch, capsys, command):
         ("http://127.0.0.1:9/v1#x old.md", "--data FILE"),
         ("old.md nwe.md --data tasks.jsonl", "there is no file 'nwe.md'"),
         ("odl.txt new.md --data tasks.jsonl", "there is no file 'odl.txt'"),
+        ("answrs tasks.jsonl", "there is no run or file 'answrs'"),
     ],
 )
 def test_mistakes_with_models_and_prompts_are_explained(tmp_path, monkeypatch, capsys, arguments, words):

@@ -15,7 +15,7 @@ from redraft.validation import Label, LabelFile, LabelItem, LabelQuestion
 from redraft.validation.label_file import read_labels
 from redraft.validation.label_formats import export_labels
 from redraft.viewer.label_items import LabelQueue, two_runs_source
-from redraft.viewer.library import RunLibrary
+from redraft.viewer.run_library import RunLibrary
 
 
 def world(seed, n=150, same=0.0):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from redraft.cards import CardStore
-from redraft.viewer.library import RunLibrary
+from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.pages import STYLES, ViewerPages
 from redraft.web.server import PageServer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from redraft.storage.journal import Journal
-from redraft.viewer.library import RunLibrary
+from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.static_page import static_page
 
 from .conftest import viewing

@@ -34,7 +34,7 @@ from redraft.viewer.label_items import (
     two_runs_source,
 )
 from redraft.viewer.label_pages import LabelPages, choices, item_handle, label_value, presentation_order
-from redraft.viewer.library import RunLibrary
+from redraft.viewer.run_library import RunLibrary
 
 from .conftest import serving
 from .hostile_runs import write_hostile_run

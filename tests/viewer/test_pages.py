@@ -18,7 +18,7 @@ from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.storage.journal import Journal
 from redraft.storage.trace_file import JsonlStore
-from redraft.viewer.library import RunLibrary
+from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.formats import count
 from redraft.viewer.pages import ViewerPages
 from redraft.viewer.row_query import ORDERS

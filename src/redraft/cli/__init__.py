@@ -7,6 +7,7 @@ import their module of `operations`, which imports all that it needs at its top.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -17,7 +18,7 @@ import click
 from .. import __version__
 from ..checks import unknown_name_message
 from .errors import exit_code_of
-from .output import messages_are_json
+from .output import messages_are_json, warning
 
 COMMANDS = {  # with their short help, so that `redraft --help` lists them without importing them
     "run": "Refine one answer.",
@@ -26,9 +27,10 @@ COMMANDS = {  # with their short help, so that `redraft --help` lists them witho
     "batch": "Refine every row of a data set.",
     "runs": "List the runs of `redraft batch`; show, export or delete one.",
     "export": "Write the answers of a run as training data.",
-    "show": "Show a saved trace.",
+    "show": "Show a saved trace, or a request of a gateway.",
     "view": "Show runs in the browser.",
     "label": "Judge answers in the browser.",
+    "serve": "Refine the answers of any model for any client.",
     "demo": "Improve sample answers without a key or a network.",
     "models": "List where Redraft looks for models, and what it found.",
     "graders": "List all graders, or show one.",
@@ -37,6 +39,8 @@ COMMANDS = {  # with their short help, so that `redraft --help` lists them witho
     "gate": "Fail a build if B is worse than A.",
     "rubric": "Find criteria for a judge, from labelled data or a description.",
     "priors": "Show, learn or delete priors for a model and its graders.",
+    "keys": "Add, list and revoke API keys of the gateway.",
+    "mcp": "Serve Redraft's tools to coding agents (MCP).",
     "trust": "Consent to the settings of a folder or a trace.",
 }
 
@@ -83,10 +87,19 @@ class LazyGroup(click.Group):
         return command
 
 
+TELEMETRY_SWITCHES = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
+WORKING_COMMANDS = frozenset({"run", "best", "grade", "batch", "validate", "compare", "gate", "serve", "mcp"})
+
+
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="redraft", message="%(prog)s %(version)s")
-def program() -> None:
+@click.pass_context
+def program(ctx: click.Context) -> None:
     """Improve LLM answers: draft, grade, give feedback, redraft, and keep the best answer, with the scores as evidence."""
+    if ctx.invoked_subcommand in WORKING_COMMANDS and any(name.startswith(TELEMETRY_SWITCHES) for name in os.environ):
+        from ..telemetry.environment import telemetry_from_environment
+
+        ctx.with_resource(telemetry_from_environment(warning))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -317,6 +317,8 @@ def _check_score(score: Any, what: str) -> None:
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
     """Return a list as a tuple. Raises ValueError for anything else, including text, which would be split."""
+    if value.__class__ is tuple:
+        return value
     if isinstance(value, str | bytes | Mapping | type) or not isinstance(value, Iterable):
         raise ValueError(f"{name} must be a list, got {checks.format_value(value)}")
     return tuple(value)

@@ -29,6 +29,7 @@ RECORD_TYPES: dict[str, type] = {
     "failure": Failure,
     "outcome": Outcome,
 }
+PLAIN_TYPES = frozenset((str, int, float, bool))  # those of most values, which JSON has as they are
 RECORD_KINDS = {cls: kind for kind, cls in RECORD_TYPES.items()}
 
 
@@ -46,7 +47,7 @@ def pack(value: Any) -> dict[str, Any]:
     for name, default in _defaults(value.__class__):
         field_value = getattr(value, name)
         if field_value is not default and field_value != default:
-            out[name] = _to_jsonable(field_value)
+            out[name] = field_value if field_value.__class__ in PLAIN_TYPES else _to_jsonable(field_value)
     return out
 
 
@@ -60,7 +61,7 @@ def _to_jsonable(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, tuple | list):
-        return [_to_jsonable(v) for v in value]
+        return [v if v.__class__ in PLAIN_TYPES else _to_jsonable(v) for v in value]
     if is_dataclass(value) and not isinstance(value, type):
         return pack(value)
     return dict(value) if isinstance(value, Mapping) else value

@@ -140,7 +140,7 @@ class Trace:
 
     def for_new_run(self) -> Trace:
         """Return the trace for a new run, in which failed and interrupted steps may be tried again."""
-        return replace(self, resumed_at=len(self.records))
+        return Trace(self.task, self.panel, self.records, len(self.records), self.settings)
 
     def with_scores(self, scores: Mapping[int, float]) -> Trace:
         """Return the trace with these scores, by candidate id, in place of the graders'; stop rules can read it.

@@ -185,9 +185,19 @@ def _make_moderation(argument: str) -> Any:
 
 
 def _code_entry(
-    name: str, about: str, make: Callable[[str], Any], task_fields: str = "", example: str = "", *, calls_server: bool = False
+    name: str,
+    about: str,
+    make: Callable[[str], Any],
+    task_fields: str = "",
+    example: str = "",
+    *,
+    calls_server: bool = False,
+    runs_programs: bool = False,
 ) -> GraderEntry:
-    return GraderEntry(name, "code", about, make, tuple(task_fields.split()), example=example or name, calls_server=calls_server)
+    fields = tuple(task_fields.split())
+    return GraderEntry(
+        name, "code", about, make, fields, example=example or name, calls_server=calls_server, runs_programs=runs_programs
+    )
 
 
 COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
@@ -262,6 +272,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         _lint_factory("Lint"),
         "metadata",
         "lint:E,F,B",
+        runs_programs=True,
     ),
     _code_entry("math", "the final answer equals the reference as mathematics", _lazy_factory("math_answer", "Math"), "reference"),
     _code_entry(
@@ -325,6 +336,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "1 / (1 + findings of bandit's rules in Python code, as ruff has them)",
         _lint_factory("Security"),
         "metadata",
+        runs_programs=True,
     ),
     _code_entry(
         "speed",
@@ -332,6 +344,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         _lazy_factory("code_speed", "Speed"),
         "messages reference tests metadata",
         "speed:goal=2",
+        runs_programs=True,
     ),
     _code_entry("syntax", "Python code compiles", _lazy_factory("code_checks", "CodeSyntax"), "metadata"),
     _code_entry(
@@ -340,6 +353,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         _lazy_factory("code_tests", "CodeTests"),
         "messages tests metadata",
         "tests:cpu_seconds=5",
+        runs_programs=True,
     ),
     _code_entry(
         "token_f1",
@@ -381,6 +395,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         _lazy_factory("code_checks", "Types"),
         "metadata",
         "types:strict=true",
+        runs_programs=True,
     ),
 )
 

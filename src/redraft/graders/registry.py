@@ -32,7 +32,8 @@ class GraderEntry:
 
     `make` returns the grader for the argument in "name:argument" ("" without one), or raises ConfigError. `task_fields` are the
     fields of the task that the grader reads, `calls_model` says whether it calls the judge's model, `calls_server` whether it calls
-    a server of its own, `example` shows how it is written on the command line.
+    a server of its own, `runs_programs` whether it runs the code of an answer, or a program that checks it, and `example` shows how
+    it is written on the command line.
     """
 
     name: str
@@ -44,6 +45,7 @@ class GraderEntry:
     example: str = ""
     origin: str = "redraft"
     calls_server: bool = False
+    runs_programs: bool = False
 
     @property
     def calls(self) -> str:

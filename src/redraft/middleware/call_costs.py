@@ -72,7 +72,13 @@ class PromptSize(NamedTuple):
 
     def plus(self, other: PromptSize) -> PromptSize:
         """Return the sum of both sizes."""
-        return PromptSize(*(a + b for a, b in zip(self, other, strict=True)))
+        return PromptSize(
+            self.ascii + other.ascii,
+            self.non_ascii + other.non_ascii,
+            self.messages + other.messages,
+            self.images + other.images,
+            self.schema + other.schema,
+        )
 
 
 def request_size(request: Request) -> PromptSize:

@@ -38,7 +38,7 @@ def with_cost(call: Call, pricing: Pricing | None) -> Call:
             entry.settle(NO_USAGE)
             raise
         usage = entry.settle(_usage_with_cost(reply.usage, pricing))
-        return replace(reply, usage=replace(usage, answer_tokens=usage.tokens, answer_cost=usage.cost))
+        return replace(reply, usage=usage.as_answer())
 
     return call_with_cost
 

@@ -13,11 +13,14 @@ BURST_SECONDS = 1.0  # seconds of the rate that may be taken at once: not enough
 
 
 class TokenBucket:
-    """A bucket that fills at `per_minute`. A request for more than its capacity takes a full bucket and leaves a debt."""
+    """A bucket that fills at `per_minute` and holds the amount of `burst_seconds`, at least 1.
 
-    def __init__(self, per_minute: float, clock: Callable[[], float]) -> None:
-        self._rate = per_minute / 60.0
-        self._capacity = max(1.0, self._rate * BURST_SECONDS)
+    A request for more than its capacity takes a full bucket and leaves a debt.
+    """
+
+    def __init__(self, per_minute: float, clock: Callable[[], float], burst_seconds: float = BURST_SECONDS) -> None:
+        self._rate, self._burst_seconds = per_minute / 60.0, burst_seconds
+        self._capacity = max(1.0, self._rate * burst_seconds)
         self._level = self._capacity
         self._clock = clock
         self._updated_at = clock()
@@ -26,7 +29,7 @@ class TokenBucket:
         """Change the rate."""
         self._refill()
         self._rate = per_minute / 60.0
-        self._capacity = max(1.0, self._rate * BURST_SECONDS)
+        self._capacity = max(1.0, self._rate * self._burst_seconds)
 
     def seconds_until(self, amount: float) -> float:
         """Seconds until `amount` may be taken; 0: now."""

@@ -140,7 +140,7 @@ class Adaptive(NoiseAwarePlan):
 
     def decide(self, trace: Trace, left: Left = UNLIMITED) -> PlanDecision:
         """Return the next steps with the choices behind them. `left`: what the task may still spend."""
-        if final_steps := stop_for_tool_calls(trace, self.base_plan.missing_drafts(trace)):
+        if final_steps := stop_for_tool_calls(trace, self.base_plan.missing_drafts):
             return PlanDecision(final_steps)
         if not trace.scorers or trace.only_critics or (llm_graders(trace.panel) and not llm_graders(trace.scorers)):
             return PlanDecision(self.base_plan(trace))  # no grader measures quality, or scores are computed and have no noise

@@ -74,7 +74,7 @@ class SelfRefine:
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
         return (
-            stop_for_tool_calls(trace, self.missing_drafts(trace))
+            stop_for_tool_calls(trace, self.missing_drafts)
             or self.missing_steps(trace)
             or self.missing_comparisons(trace)
             or self.stop_or_refine(trace)
@@ -158,13 +158,13 @@ def nothing_graded_note(trace: Trace) -> str:
     return f"nothing could be graded{f' ({reasons})' if reasons else ''}"
 
 
-def stop_for_tool_calls(trace: Trace, missing_drafts: Sequence[Generate]) -> Sequence[Step]:
+def stop_for_tool_calls(trace: Trace, missing_drafts: Callable[[Trace], Sequence[Generate]]) -> Sequence[Step]:
     """Return the last steps if a candidate calls tools: the other first drafts, then a stop. Empty if none calls tools."""
     if trace.tool_calling_candidate is None:
         return []
     end = tool_calls()(trace)
     assert end
-    return missing_drafts or [Stop(trace.tool_calling_candidate.id, *end)]
+    return missing_drafts(trace) or [Stop(trace.tool_calling_candidate.id, *end)]
 
 
 @dataclass(frozen=True, slots=True)

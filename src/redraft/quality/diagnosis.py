@@ -68,6 +68,8 @@ def diagnose(trace: Trace) -> Diagnosis | None:
         return None
     if end.reason in {StopReason.TARGET, StopReason.DONE}:
         return Diagnosis(DiagnosisKind.REACHED, end.note)
+    if len(trace.candidates) == 1:
+        return None  # there is nothing to compare it with
     observations = observe(trace)
     noise = estimate_noise_sd(observations, DEFAULT_NOISE_SD if end.noise_sd is None else end.noise_sd)
     gain = gain_over_first(trace, observations, noise)

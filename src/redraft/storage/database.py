@@ -11,7 +11,7 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ from .secure_files import PathLock
 
 READ_TIMEOUT = 120.0  # seconds for a statement that reads
 MAX_READ_BYTES = 2**30  # bytes of text that it may return
+DELETIONS_PER_TRANSACTION = 50  # of `Database.erase`
+INCREMENTAL = 2  # SQLite's number of this way to vacuum
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 ErrorTranslator: TypeAlias = Callable[[Exception], StoreError]
 CommitWaiter: TypeAlias = tuple[int, "asyncio.Future[None]"]
@@ -239,6 +241,36 @@ class Database:
                 connection.execute("VACUUM")
         except sqlite3.Error as error:
             raise self._to_store_error(error) from error
+
+    def erase(self, deletions: Sequence[Statement]) -> None:
+        """Execute statements that delete, overwrite what they deleted, and give its space back, also in the write-ahead log.
+
+        Blocks; a few statements are one transaction, so that the writing thread goes on meanwhile.
+        """
+        self.flush()
+        try:
+            with closing(open_connection(self.path, "mode=rw")) as connection:
+                connection.execute("PRAGMA secure_delete = ON")
+                for start in range(0, len(deletions), DELETIONS_PER_TRANSACTION):
+                    connection.execute("BEGIN IMMEDIATE")
+                    for sql, values in deletions[start : start + DELETIONS_PER_TRANSACTION]:
+                        connection.execute(sql, values)
+                    connection.execute("COMMIT")
+                connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            raise to_store_error(self.path, error, action="written") from error
+
+    def use_incremental_vacuum(self) -> None:
+        """Arrange that `erase` can give space back. Blocks as `compact` does, the first time."""
+        self.flush()
+        try:
+            with closing(open_connection(self.path, "mode=rw")) as connection:
+                if connection.execute("PRAGMA auto_vacuum").fetchone() != (INCREMENTAL,):
+                    connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+                    connection.execute("VACUUM")
+        except sqlite3.Error as error:
+            raise to_store_error(self.path, error, action="written") from error
 
     def copy(self, target: Path) -> None:
         """Write everything committed to another file. Blocks."""

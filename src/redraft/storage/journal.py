@@ -44,6 +44,7 @@ SELECT_STATES = "SELECT row, position, status FROM rows JOIN seen_rows USING (ro
 SELECT_OPEN = f"""SELECT row, (
 SELECT max(number) FROM lines WHERE number >= row * {LINES_PER_ROW} AND number < (row + 1) * {LINES_PER_ROW}
 ) FROM rows WHERE run = ? AND status = 'open'"""  # noqa: S608
+SELECT_IDS = "SELECT id FROM rows WHERE run = ? ORDER BY row"
 SELECT_KEYS = "SELECT row, key FROM rows WHERE run = ?"
 SELECT_STORED_ROW = "SELECT row, id, position, status, result FROM rows WHERE row = ?"
 SELECT_LINES = "SELECT line FROM lines WHERE number >= ? AND number < ? ORDER BY number"
@@ -195,6 +196,18 @@ class Journal:
         """Give the space of deleted rows back to the file system. Blocks, and needs as much free space as the file has."""
         self._database.compact()
 
+    def use_incremental_vacuum(self) -> None:
+        """Arrange that `erase` gives space back. Blocks as `compact` does, the first time."""
+        self._database.use_incremental_vacuum()
+
+    def erase(self, run: str, ids: Sequence[str]) -> None:
+        """Delete rows so that nothing of their texts stays in the file or beside it. Blocks, and may be called from any thread.
+
+        The write-ahead log keeps them as long as another process reads the journal. Raises StoreError; writing goes on then.
+        """
+        number = self._number(run)
+        self._database.erase([(DELETE_ROW, (number, json.dumps(id))) for id in ids])
+
     def copy(self, target: Path) -> None:
         """Write everything committed to another file, even if the journal's own file was deleted. Raises StoreError."""
         self._database.copy(target)
@@ -221,6 +234,10 @@ class Journal:
         self.flush()
         records = self._database.read(f"{SELECT_RUNS} WHERE name = ?", json.dumps(name))
         return self._run_info(*records[0]) if records else None
+
+    def has_run(self, name: str) -> bool:
+        """Return whether there is a run of that name, also one that is not committed yet."""
+        return name in self._runs
 
     def update_run(self, name: str, **metadata: Any) -> None:
         """Create a run, or merge keys (with JSON values) into its metadata."""
@@ -333,6 +350,10 @@ class Journal:
         lengths = dict(self._database.read(SELECT_OPEN, number))
         records = self._database.read(SELECT_STATES, number, since)
         return {row: (position, status, lengths.get(row) or 0) for row, position, status in records}
+
+    def row_ids(self, run: str) -> list[str]:
+        """Return the IDs of all rows of a run, in the order in which they were begun."""
+        return [value_from_json(id) for (id,) in self._database.read(SELECT_IDS, self._stored_number(run))]
 
     def row_keys(self, run: str) -> dict[int, str]:
         """Return the key of each row (see `RowInfo`), by the number of the row in the file."""

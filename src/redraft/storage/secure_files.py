@@ -371,7 +371,7 @@ class PathLock:
             signature = self._read_signature(file)
             if not try_lock(file):
                 holder = _holder_text(signature)
-                raise StoreLockedError(f"{self._label} is held by {holder}: wait until it ends, or name another file")
+                raise StoreLockedError(f"{self._label} is held by {holder}: wait until it ends, or name another")
             if is_file_at(file, self.path):
                 self.path.unlink()
 

@@ -23,7 +23,7 @@ from ..validation.label_file import AnnotationKind, LabelItem
 from ..validation.label_schema import PAIR_COLUMNS
 from ..validation.labelled_table import CASE_ID_NAMES, LabelledTable, cell, response_cell, text_cell, to_text
 from .index import RunIndex
-from .library import RunEntry, RunLibrary
+from .run_library import RunEntry, RunLibrary
 
 SCORE_SD = 0.1  # assumed standard deviation of the noise of a mean score
 PASS_SCORE = 0.5

@@ -33,10 +33,10 @@ from .figures import RunFigures, run_figures, uplift_figures
 from .grader_figures import pair_figures, part_figures
 from .index import RunIndex
 from .judging import judging_views
-from .library import IndexBuild, RunEntry, RunLibrary
 from .row_query import CHANGES, ORDERS, STATUSES, RowQuery
 from .row_view import AnswerView, change, prompt_messages, row_view, shown_messages, shown_text, snippet
 from .run_comparison import compare_runs, settings_difference
+from .run_library import IndexBuild, RunEntry, RunLibrary
 
 FOLDER = Path(__file__).parent
 STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}

@@ -17,11 +17,11 @@ from ..web.html import html_text
 from . import charts
 from .figures import run_figures
 from .index import RunIndex
-from .library import RunEntry, RunLibrary
 from .pages import make_templates, run_facts, static_text
 from .row_facts import RowFacts
 from .row_query import RowQuery
 from .row_view import AnswerView, Change, HeatRow, ShownText, answer_views, change, heat_rows, shown_text
+from .run_library import RunEntry, RunLibrary
 
 MAX_ROWS = 5_000
 MAX_TEXT_BYTES = 20_000_000  # of the HTML of all texts

@@ -10,6 +10,7 @@ port of it, so that other users of the machine could collect them with a server 
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 READ_METHODS = {"GET", "HEAD"}
 HEADERS = {
     "Cache-Control": "no-store",
@@ -30,6 +32,17 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header or an origin's authority: in lower case, without the port; "" if it is malformed."""
+    match = HOST.fullmatch(host.lower())
+    return match["name"] if match else ""
+
+
+def is_caused_elsewhere(site: str | None) -> bool:
+    """Whether another page causes a request, by its Sec-Fetch-Site header. Only browsers send one."""
+    return site not in {None, "none", "same-origin"}
 
 
 def csp_hash(text: str) -> str:
@@ -100,5 +113,5 @@ def _is_own_request(method: str, headers: Headers, origins: set[str]) -> bool:
         return False
     if method in READ_METHODS:
         is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-        return site in {None, "none", "same-origin"} or is_link
+        return not is_caused_elsewhere(site) or is_link
     return method == "POST" and origin in origins and site in {None, "same-origin"}

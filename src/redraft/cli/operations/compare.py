@@ -18,6 +18,7 @@ from ...comparison import ComparisonReport, compare
 from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
 from ...comparison.labels import NOT_RANDOM, read_sampled_cases
 from ...comparison.report import DEFAULT_MARGIN, format_interval, format_signed
+from ...errors import ConfigError
 from ...graders import must
 from ...models.registry import PREFIXES
 from ...runs import BatchSettings
@@ -39,7 +40,7 @@ from ..request import (
     find_model,
     load_graders,
 )
-from ..stored_runs import journal_paths, read_runs
+from ..stored_runs import describe_runs, journal_paths, read_runs
 from ..terminal import console, list_console, text_line
 
 MAX_LISTED = 5  # unreadable rows that are listed one by one
@@ -92,7 +93,8 @@ class CompareArguments(SharedArguments):
     def from_context(cls, ctx: click.Context, values: Mapping[str, Any]) -> Self:
         """Create the arguments; graders that a file or the environment names do not grade finished runs anew."""
         names = any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in GRADER_OPTIONS)
-        sources = {} if values["data"] is not None else {side: _run_source(values[side]) for side in ("a", "b")}
+        may_be_grader = bool(values["labels"])
+        sources = {} if values["data"] is not None else {n: _run_source(values[n], may_be_grader=may_be_grader) for n in ("a", "b")}
         return cls.from_values({**values, **sources, "names_graders": names})
 
 
@@ -205,11 +207,20 @@ def _is_results(name: str) -> bool:
     return Path(name).is_file() or (bool(sign) and Path(file).is_file()) or Path(file).suffix in RESULT_SUFFIXES
 
 
-def _run_source(name: str) -> str:
-    """Return the journal and the run that the name of a run in this folder means; else the name itself."""
-    if _is_results(name):
+def _run_source(name: str, *, may_be_grader: bool) -> str:
+    """Return the journal and the run that the name of a run in this folder means; else the name of a file or a data set itself.
+
+    Raises ConfigError for a plain word that means neither, unless it may be the name of a grader.
+    """
+    if _is_results(name) or Path(name).exists() or any(sign in name for sign in ":/\\*?"):
         return name
-    matches = [run for run in read_runs(journal_paths(None), strict=False) if run.info.name == name]
+    paths = journal_paths(None)
+    runs = read_runs(paths, strict=False)
+    matches = [run for run in runs if run.info.name == name]
+    if not (matches or may_be_grader):
+        raise ConfigError(
+            f"there is no run or file {name!r}; {describe_runs(runs, paths)} (a data set of the Hugging Face hub is hf:{name})"
+        )
     return f"{matches[0].path}#{name}" if len(matches) == 1 else name
 
 

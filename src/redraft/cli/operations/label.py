@@ -19,7 +19,7 @@ from ...text import pluralize
 from ...validation.label_file import AnnotationKind, LabelFile, LabelQuestion, is_label_file, read_labels
 from ...validation.label_formats import MAX_BYTES, export_labels, import_labels
 from ...viewer.label_items import LabelQueue, LabelSource, file_source, run_source, two_runs_source
-from ...viewer.library import RunEntry, RunLibrary, is_sqlite_file
+from ...viewer.run_library import RunEntry, RunLibrary, is_sqlite_file
 from ..output import check_output, notice
 from ..stored_runs import SUFFIX
 from .view import check_extra, entry_named, open_library

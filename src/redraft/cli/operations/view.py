@@ -11,7 +11,7 @@ import click
 
 from ...errors import ConfigError
 from ...storage import write_atomic
-from ...viewer.library import RunEntry, RunLibrary
+from ...viewer.run_library import RunEntry, RunLibrary
 from ..output import check_output, notice
 from ..stored_runs import SUFFIX, find_run
 

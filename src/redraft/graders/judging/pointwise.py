@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -224,11 +225,11 @@ class Judge:
         assert isinstance(self.rubric, Rubric)
         return self.rubric
 
-    @property
+    @cached_property
     def _template(self) -> Template | None:
         return None if self._rubric.template is None else Template(self._rubric.template)
 
-    @property
+    @cached_property
     def _form(self) -> Paths | None:
         """The paths of the template's own reply form, or None."""
         return None if self._rubric.read is None else parse_read(self._rubric.read, "pointwise")
@@ -279,21 +280,26 @@ class Judge:
     def prompt(self, texts: Mapping[str, str], nonce: str) -> str:
         """Return the user message: the criteria, what is data, the data, and the format of the answer."""
         enclosed = {name: enclose(name, text, nonce) for name, text in texts.items()}
-        criteria = "\n".join([CRITERIA, *map(_describe_criterion, self.criteria)])
         examples = [_format_example(n, e, nonce) for n, e in enumerate(self._rubric.examples, 1)]
         examples = [EXAMPLES, *examples] if examples else []
-        closing = [] if self._form else [self._closing()]
+        closing = [] if self._form else [self._closing]
         if self._template is None:
-            return "\n\n".join([criteria, data_notice(nonce), *examples, *enclosed.values(), *closing])
-        return "\n\n".join([data_notice(nonce), *self._template_texts(self._template, enclosed, criteria), *examples, *closing])
+            return "\n\n".join([self._criteria_text, data_notice(nonce), *examples, *enclosed.values(), *closing])
+        return "\n\n".join([data_notice(nonce), *self._template_texts(self._template, enclosed), *examples, *closing])
 
-    def _template_texts(self, template: Template, texts: Mapping[str, str], criteria: str) -> list[str]:
+    def _template_texts(self, template: Template, texts: Mapping[str, str]) -> list[str]:
         """Return the filled template and, unless it has a field for them, the criteria of the rubric."""
-        filled = template.fill({**texts, "criteria": criteria})
-        return [filled] if self.criteria == overall_criterion() or "criteria" in template.fields else [filled, criteria]
+        filled = template.fill({**texts, "criteria": self._criteria_text})
+        return [filled] if self.criteria == overall_criterion() or "criteria" in template.fields else [filled, self._criteria_text]
 
+    @cached_property
+    def _criteria_text(self) -> str:
+        """The criteria of the rubric, with their descriptions."""
+        return "\n".join([CRITERIA, *map(_describe_criterion, self.criteria)])
+
+    @cached_property
     def _closing(self) -> str:
-        """Return the format of the answer and the meaning of the scores."""
+        """The format of the answer and the meaning of the scores."""
         levels = [LEVELS_NOTE] if any(c.levels for c in self.criteria) else []
         return "\n".join([JSON_ONLY, self.answer_format(), self._scale_text(), *levels])
 
@@ -313,6 +319,10 @@ class Judge:
 
     def answer_schema(self) -> Mapping[str, Any]:
         """Return the JSON schema of the answer. Texts are bounded: a model that rambles never reaches the score."""
+        return self._schema
+
+    @cached_property
+    def _schema(self) -> Mapping[str, Any]:
         if self._form:
             return OWN_FORM
         score = score_schema(self._rubric.score_scale)

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -125,14 +125,30 @@ def build_transcript(task: Task) -> Transcript:
     every = [TranscriptTurn(m["role"], _message_to_text(m, collector), tuple(_tool_call_lines(m))) for m in task.messages]
     turns = [turn for turn in every if turn.role not in SYSTEM_ROLES]
     last = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
-    headers = _header_pattern(turn.role for turn in turns)
     texts = {
         "system": "\n\n".join(turn.text for turn in every if turn.role in SYSTEM_ROLES),
-        "history": "\n\n".join(turn.render(headers) for turn in turns[:last]),
+        "history": _render_turns(turns[:last], every),
         "task": turns[last].text if last < len(turns) else "",
-        "steps": "\n\n".join(turn.render(headers) for turn in turns[last + 1 :]),
+        "steps": _render_turns(turns[last + 1 :], every),
     }
     return Transcript({name: text for name, text in texts.items() if text or name == "task"}, tuple(collector.parts))
+
+
+def _render_turns(turns: Sequence[TranscriptTurn], every: Sequence[TranscriptTurn]) -> str:
+    """Return some of the turns of a conversation, each under its header."""
+    if not turns:
+        return ""
+    headers = _header_pattern(turn.role for turn in every)
+    return "\n\n".join(turn.render(headers) for turn in turns)
+
+
+def collect_images(task: Task) -> tuple[Mapping[str, Any], ...]:
+    """Return the images of a task's messages, as `build_transcript` numbers them."""
+    collector = ImageCollector()
+    for message in task.messages:
+        if not isinstance(message.get("content"), str):
+            _message_to_text(message, collector)
+    return tuple(collector.parts)
 
 
 def render_candidate(candidate: Candidate) -> str:
@@ -158,6 +174,8 @@ def render_answer(text: str) -> str:
 
 def without_data_urls(text: str) -> str:
     """Return the text with the bytes of data URLs replaced by the number of their characters."""
+    if "64," not in text:  # most texts have none; a search that ignores case is slow
+        return text
     return DATA_URL.sub(lambda m: f"{m[1]}[{len(m[2])} characters]", text)
 
 
@@ -184,8 +202,7 @@ class ShownTexts:
         notes: list[str] = [
             f"{n} characters of {labels.get(name, f'the {name}')} were left out" for name, n in self.omitted_chars.items() if n > 0
         ]
-        reason = "; ".join(filter(None, [record.reason, *notes]))
-        return replace(record, reason=reason)
+        return replace(record, reason="; ".join(filter(None, [record.reason, *notes]))) if notes else record
 
 
 def total_chars(task: Task, *answers: str) -> int:

@@ -24,7 +24,7 @@ from ...models.client_objects import is_model
 from ...protocols import JudgeClient, Reply, Request
 from ...threads import run_in_thread_if_large
 from ..reply_form import Scale
-from .prompt import ShownTexts, build_transcript, fresh_nonce, total_chars, truncate_texts, user_message, without_control_tokens
+from .prompt import ShownTexts, collect_images, fresh_nonce, total_chars, truncate_texts, user_message, without_control_tokens
 
 T = TypeVar("T")
 
@@ -84,10 +84,10 @@ async def ask_judge(question: JudgeRequest[T], task: Task, config: JudgeConfig, 
 def _build_request(question: JudgeRequest[T], task: Task, config: JudgeConfig) -> tuple[Request, ShownTexts]:
     shown = truncate_texts(question.texts, config.max_eval_chars, question.limits)
     nonce = fresh_nonce([*shown.texts.values(), *question.extra_texts])
-    prompt = user_message(question.build_prompt(shown.texts, nonce), build_transcript(task).images, show=config.images)
+    prompt = user_message(question.build_prompt(shown.texts, nonce), collect_images(task), show=config.images)
     messages = ({"role": "system", "content": SYSTEM}, prompt)
-    request = Request(messages, config.temperature, config.max_tokens, schema=question.schema, nonce=nonce)
-    return replace(request, top_logprobs=question.top_logprobs), shown
+    top = question.top_logprobs
+    return Request(messages, config.temperature, config.max_tokens, schema=question.schema, nonce=nonce, top_logprobs=top), shown
 
 
 async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Reply], T], *, subject: str) -> T:

@@ -1,0 +1,85 @@
+"""`redraft mcp`: refinement, grading, comparison and validation as tools of coding agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .. import options
+from ..command_classes import SectionedCommand
+
+EPILOG = """\b
+Examples:
+  redraft mcp
+  redraft mcp --model openai:gpt-4o-mini --budget-usd 0.10 --deadline 120
+  redraft mcp --model ollama:llama3.2 --allow-model openai:gpt-4o --judge openai:gpt-4o
+  redraft mcp --allow-grader graders.py:polite --traces traces
+  redraft mcp --http --port 8485 --folder gateway
+
+\b
+Coding agents start it themselves, for example with
+  claude mcp add redraft -- redraft mcp --model openai:gpt-4o-mini
+It speaks the Model Context Protocol over stdin and stdout, and ends when stdin does.
+
+\b
+The tools are refine, grade, compare and validate_grader. A call can name no file, no
+code and no address, and only the models given here. The budget and the deadline are
+those of each call. Without a model, requirements still work.
+
+\b
+With --http it serves http://127.0.0.1:8485/mcp. The keys of the folder (redraft keys
+add) are required if there are any; a public address without keys is refused unless
+--insecure is given. Nothing of a call is stored without --traces.
+"""
+
+SECTIONS = {
+    "model": "Models",
+    "budget_usd": "Limits of each call",
+    "allow_grader": "Graders and traces",
+    "http": "Over HTTP",
+}
+
+
+@click.command(short_help="Serve Redraft's tools to coding agents (MCP).", cls=SectionedCommand, epilog=EPILOG, sections=SECTIONS)
+@options.models
+@click.option(
+    "--allow-model", multiple=True, metavar="MODEL", help="Another model that calls may choose instead of --model (repeatable)."
+)
+@options.budget
+@options.timeout
+@click.option(
+    "--max-calls",
+    type=options.COUNT,
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Number of calls that work at the same time; others wait.",
+)
+@click.option(
+    "--allow-grader",
+    multiple=True,
+    metavar="NAME",
+    help="A grader that calls may name as well, such as FILE.py:NAME or reward:URL (repeatable).",
+)
+@click.option("--traces", type=click.Path(file_okay=False), metavar="DIR", help="Store the trace of every refinement in DIR.")
+@click.option("--http", is_flag=True, help="Serve over HTTP instead of stdin and stdout.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on (with --http).")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8485, show_default=True, metavar="N", help="Port; 0 means any free one."
+)
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Folder of the keys and their budgets. Default: your data folder.",
+)
+@click.option("--allow-host", multiple=True, metavar="NAME", help="Another name of this server in the Host header (repeatable).")
+@click.option("--insecure", is_flag=True, help="Serve a public address without keys.")
+@options.debug
+@click.pass_context
+def mcp(ctx: click.Context, /, **values: Any) -> int:
+    """Serve refine, grade, compare and validate_grader as tools, over stdin and stdout or over HTTP."""
+    from ..operations.mcp import run_command
+
+    return run_command(values)

@@ -1,0 +1,142 @@
+"""`redraft keys`: adds, lists and revokes the API keys of a gateway."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from time import time
+from typing import Any, TypeAlias
+
+import click
+
+from ...errors import ConfigError
+from ...gateway.config import configured_folder, default_folder
+from ...gateway.key_database import Spending
+from ...gateway.keys import FILE_NAME, NANO, KeyLimits, KeyRing, StoredKey
+from ..output import format_time, notice
+from ..terminal import list_console, plain_table, text_line
+
+KeyEntry: TypeAlias = tuple[StoredKey, Spending, float | None]  # with what it used today, and when it was last used
+
+
+def gateway_folder(folder: str | None, config: str | None) -> Path:
+    """Return the folder of the gateway. Raises ConfigError."""
+    if folder and config:
+        raise ConfigError("--folder and --config both say where the keys are: give one of them")
+    if folder:
+        return Path(folder)
+    return configured_folder(config) if config else default_folder()
+
+
+def add_key(
+    folder: Path,
+    name: str,
+    limits: KeyLimits,
+    profiles: tuple[str, ...],
+    expires_in_days: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Add a key and print it to stdout."""
+    with KeyRing(folder) as ring:
+        is_first = not ring.stored_keys()
+        key, secret = ring.add(name, limits, profiles, expires_in_days)
+    if as_json:
+        click.echo(json.dumps({"key": secret, **_as_data(key, Spending(), None)}, indent=2))
+    else:
+        click.echo(secret)
+    notice(f"key {key.name!r} ({key.id}) added to {str(folder)!r}; it is shown only now")
+    if is_first:
+        notice("this is the first key: the gateway asks every client for a key from now on")
+
+
+def list_keys(folder: Path, *, as_json: bool) -> None:
+    """Print all keys with their limits and what they used today; never a key itself."""
+    entries = _entries(folder)
+    if as_json:
+        click.echo(json.dumps([_as_data(*entry) for entry in entries], indent=2))
+        return
+    if entries:
+        _print_table(entries)
+    else:
+        notice(
+            f"there are no keys in {str(folder)!r}: the gateway serves everyone who reaches it; `redraft keys add NAME` adds a key"
+        )
+
+
+def _entries(folder: Path) -> list[KeyEntry]:
+    """Return all keys. A folder without keys stays as it is."""
+    if not (folder / FILE_NAME).exists():
+        return []
+    with KeyRing(folder) as ring:
+        used_at = ring.used_at()
+        return [(key, ring.spending_today(key), used_at.get(key.id)) for key in ring.stored_keys()]
+
+
+def revoke_key(folder: Path, name: str, *, as_json: bool) -> None:
+    """Revoke a key."""
+    with KeyRing(folder) as ring:
+        key = ring.revoke(name)
+        spending, used_at = ring.spending_today(key), ring.used_at().get(key.id)
+    if as_json:
+        click.echo(json.dumps(_as_data(key, spending, used_at), indent=2))
+    notice(f"key {key.name!r} ({key.id}) revoked")
+
+
+def _as_data(key: StoredKey, spending: Spending, used_at: float | None) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "state": key.state(time()),
+        "profiles": list(key.profiles),
+        "limits": {
+            "usd_per_day": key.limits.usd_per_day,
+            "calls_per_day": key.limits.calls_per_day,
+            "requests_per_minute": key.limits.requests_per_minute,
+        },
+        "today": {
+            "requests": spending.requests,
+            "charged_usd": spending.spent / NANO,
+            "reserved_usd": spending.reserved / NANO,
+            "calls": spending.calls,
+            "reserved_calls": spending.reserved_calls,
+            "calls_of_unknown_cost": spending.unknown_calls,
+        },
+        "created_at": _timestamp(key.created_at),
+        "expires_at": _timestamp(key.expires_at),
+        "revoked_at": _timestamp(key.revoked_at),
+        "last_used_at": _timestamp(used_at),
+    }
+
+
+def _timestamp(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _print_table(entries: list[KeyEntry]) -> None:
+    table = plain_table()
+    for heading in ("id", "name", "state"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("USD today", "calls today", "requests/min"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("models", "expires", "last used"):
+        table.add_column(heading, overflow="fold")
+    for key, spending, used_at in entries:
+        cells = (key.id, key.name, key.state(time()), *_figures(key.limits, spending), ", ".join(key.profiles) or "all")
+        table.add_row(*map(text_line, cells), _date(key.expires_at, "never"), _date(used_at, "never"))
+    list_console().print(table)
+
+
+def _figures(limits: KeyLimits, spending: Spending) -> tuple[str, str, str]:
+    """Return what was spent of each limit today; "+ ?" stands for calls of unknown cost."""
+    usd = f"{spending.spent / NANO:,.2f}{' + ?' if spending.unknown_calls else ''}"
+    return (
+        usd if limits.usd_per_day is None else f"{usd} of {limits.usd_per_day:,.2f}",
+        f"{spending.calls:,}" if limits.calls_per_day is None else f"{spending.calls:,} of {limits.calls_per_day:,}",
+        "" if limits.requests_per_minute is None else f"{limits.requests_per_minute:g}",
+    )
+
+
+def _date(seconds: float | None, default: str) -> str:
+    return format_time(timestamp) if (timestamp := _timestamp(seconds)) else default

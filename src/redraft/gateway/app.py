@@ -1,0 +1,267 @@
+"""The gateway as an ASGI application: its routes, and what all requests share.
+
+| route | |
+|---|---|
+| POST /v1/chat/completions, /v1/responses, /v1/messages | requests to models, each in its protocol (`client_exchange`) |
+| POST /v1/messages/count_tokens | how many tokens a request has |
+| GET /v1/models, /v1/models/{id} | the models that the key may use, in the form of OpenAI and of Anthropic at once |
+| GET /healthz, /readyz | whether the process lives; whether it takes requests. Neither calls a model |
+| GET /metrics, /openapi.json | figures for Prometheus; the routes as an OpenAPI document |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from time import time
+from typing import Any, Self
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .. import __version__
+from ..jsontext import dumps
+from ..telemetry.requests import RequestSpans
+from .access_log import log_request
+from .admission import Admission
+from .anthropic_wire import MessagesWire
+from .chat_wire import ChatWire
+from .client_exchange import ClientExchange, parse_json
+from .config import GatewayConfig, ServedModel
+from .exchange import GatewayError, Wire, WireName, invalid_request
+from .guard import Guard, wire_of
+from .idempotency import RunsInFlight
+from .keys import KeyStore
+from .metrics import CONTENT_TYPE, GatewayMetrics
+from .request_store import RequestStore, retentions
+from .request_table import RequestFacts
+from .responses_wire import ResponsesWire
+from .routing import load_routing
+
+WIRES: Mapping[WireName, Wire] = {"chat": ChatWire(), "responses": ResponsesWire(), "messages": MessagesWire()}
+MODEL_PATHS: Mapping[str, WireName] = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
+COUNT_PATH = "/v1/messages/count_tokens"
+UNRECORDED_PATHS = ("/healthz", "/readyz", "/metrics")
+OWN_HEADER = (b"x-redraft", __version__.encode())
+
+
+class Gateway:
+    """What all requests to one gateway share. An asynchronous context manager; `app` is the application.
+
+    Raises ConfigError for a profile that cannot be served, StoreError if another process uses the folder.
+    """
+
+    def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
+        self.routing = load_routing(config, env)
+        self._env = env
+        self._resources = AsyncExitStack()
+        self.is_draining = False
+        self.runs: RunsInFlight[Any] = RunsInFlight()
+        self._exchanges: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        config, stack = self.config, self._resources
+        async with AsyncExitStack() as opening:
+            self.admission = Admission(config.limits)
+            self.metrics = GatewayMetrics(self.routing.names, lambda: self.admission.waiting)
+            self.keys = KeyStore(config.folder / "gateway.db", require_keys=config.require_keys)
+            opening.callback(self.keys.close)
+            self.store = RequestStore(config.folder, retentions(config), self.metrics.store_error)
+            opening.callback(self.store.close)
+            maintenance = asyncio.create_task(self.store.maintain())
+            opening.callback(maintenance.cancel)
+            await self.routing.__aenter__()
+            opening.push_async_callback(self._close_routing)
+            opening.push_async_callback(self.runs.cancel_all)
+            app = _with_own_header(self._route)
+            self.guard = Guard(app, config, wires=WIRES, keys=self.keys, local_key_paths=("/metrics", "/openapi.json"))
+            self._pages = self._page_app()
+            stack.push_async_exit(opening.pop_all())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._resources.aclose()
+
+    async def _close_routing(self) -> None:
+        await self.routing.aclose()
+
+    @property
+    def config(self) -> GatewayConfig:
+        """The configuration that is in force."""
+        return self.routing.config
+
+    @property
+    def app(self) -> ASGIApp:
+        """The application, behind its checks of hosts, origins and bodies; each request to a model is a span of OpenTelemetry."""
+        return RequestSpans(self.guard, (*MODEL_PATHS, COUNT_PATH, "/v1/models"), UNRECORDED_PATHS)
+
+    async def reload(self, config: GatewayConfig) -> None:
+        """Use another configuration for the requests to come. Its host, port and folder stay as they were. Raises ConfigError."""
+        routing = await load_routing(config, self._env).__aenter__()
+        before, self.routing = self.routing, routing
+        self.admission.resize(config.limits)
+        self.guard.configure(config)
+        self.store.retentions = retentions(config)
+        self.metrics.models = frozenset(routing.names)
+        await before.aclose()
+
+    def drain(self) -> None:
+        """Take no further requests; those at work go on."""
+        self.is_draining = True
+        self.admission.drain()
+
+    async def cut_off(self) -> None:
+        """Cancel the requests at work; their clients are told so. Wait until they have ended."""
+        for task in self._exchanges:
+            task.cancel()
+        if self._exchanges:
+            await asyncio.wait(self._exchanges)
+
+    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str]) -> None:
+        """Count and log a request that ended."""
+        self.metrics.request_finished(facts)
+        log_request(facts, method, path, content)
+
+    # ---- routes
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = MODEL_PATHS.get(scope["path"])
+        if name and scope["method"] == "POST":
+            task = asyncio.current_task()
+            assert task
+            self._exchanges.add(task)
+            try:
+                await ClientExchange(self, WIRES[name], scope, receive, send).serve()
+            finally:
+                self._exchanges.discard(task)
+        else:
+            await self._pages(scope, receive, send)
+
+    def _page_app(self) -> ASGIApp:
+        routes = [
+            Route("/v1/models", self._list_models),
+            Route("/v1/models/{id:path}", self._show_model),
+            Route(COUNT_PATH, self._count_tokens, methods=["POST"]),
+            Route("/healthz", self._show_health),
+            Route("/readyz", self._show_readiness),
+            Route("/metrics", self._show_metrics),
+            Route("/openapi.json", self._show_openapi),
+        ]
+        handlers: Any = {GatewayError: _error_reply, 404: _not_found, 405: _wrong_method}
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    async def _list_models(self, request: Request) -> Response:
+        caller = self.keys.authenticate(request.headers)
+        models = [model_data(name) for name in self.routing.names if caller.may_use(name)]
+        ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"]} if models else {"first_id": None, "last_id": None}
+        return _json({"object": "list", "data": models, "has_more": False, **ends})
+
+    async def _show_model(self, request: Request) -> Response:
+        name = request.path_params["id"]
+        self.routing.find(name, self.keys.authenticate(request.headers))
+        return _json(model_data(name))
+
+    async def _count_tokens(self, request: Request) -> Response:
+        caller = self.keys.authenticate(request.headers)
+        body = parse_json(await request.body())
+        routing = self.routing
+        target = routing.find(body.get("model"), caller)
+        model = target if isinstance(target, ServedModel) else routing.model_of(target.profile)
+        if model is None:
+            raise invalid_request("model", f"the tokens of {body['model']!r} cannot be counted: its model is not in [models]")
+        routing.acquire()
+        try:
+            async with self.admission.slot(caller.id):
+                counts = await routing.passing.count_tokens(
+                    model, {name: value for name, value in body.items() if name != "redraft"}, headers=request.headers
+                )
+        finally:
+            await routing.release()
+        return _json(counts)
+
+    async def _show_health(self, request: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def _show_readiness(self, request: Request) -> Response:
+        if self.is_draining:
+            return _json({"status": "draining"}, 503)
+        return _json({"status": "ready", **({"store": "failing"} if self.store.problem else {})})
+
+    async def _show_metrics(self, request: Request) -> Response:
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+
+    async def _show_openapi(self, request: Request) -> Response:
+        from .openapi import openapi_document  # a long document that few ask for
+
+        return _json(openapi_document(self.routing.names))
+
+
+STARTED_AT = int(time())
+
+
+def model_data(name: str) -> dict[str, Any]:
+    """Return a model as the clients of OpenAI and those of Anthropic read it."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": STARTED_AT,
+        "owned_by": "redraft",
+        "type": "model",
+        "display_name": name,
+        "created_at": datetime.fromtimestamp(STARTED_AT, UTC).isoformat().replace("+00:00", "Z"),
+    }
+
+
+def _json(data: Any, status: int = 200) -> Response:
+    return Response(dumps(data), status, media_type="application/json")
+
+
+async def _error_reply(request: Request, error: Exception) -> Response:
+    """Return an error in the form of the protocol that the path belongs to."""
+    assert isinstance(error, GatewayError)
+    wire = WIRES[wire_of(request.url.path)]
+    reply = _json(wire.error_body(error), wire.error_status(error))
+    reply.headers.update(error.reply_headers)
+    return reply
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    path = request.url.path
+    message = f"there is nothing at {path[:200]!r}; {_path_hint(path)}"
+    return await _error_reply(request, GatewayError(404, "not_found", message))
+
+
+def _path_hint(path: str) -> str:
+    """Return where to look instead: with a wrong base URL, the path ends as one of the routes does."""
+    for known in (*MODEL_PATHS, "/v1/models"):
+        if path.endswith(known.removeprefix("/v1")):
+            return f"{known} exists: a base URL ends with /v1 for clients of OpenAI, and without it for those of Anthropic"
+    return "/openapi.json describes the routes"
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    path = request.url.path
+    headers = dict(getattr(error, "headers", None) or {})
+    return await _error_reply(
+        request,
+        GatewayError(405, "method_not_allowed", f"{request.method[:20]} is not allowed for {path[:200]!r}", headers=headers),
+    )
+
+
+def _with_own_header(app: ASGIApp) -> ASGIApp:
+    """Return the application with a header by which `find_model` recognises a gateway."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_header(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), OWN_HEADER]
+            await send(message)
+
+        await app(scope, receive, send_with_header)
+
+    return call

@@ -1,0 +1,463 @@
+"""One request of a client, from its headers to the last byte of the reply, whichever protocol it speaks.
+
+Everything that can be refused is refused before the status is sent: the key, the request, the profile, the load, the budget. From
+then on errors are events of the stream. When the client closes the connection, the work is cancelled at once.
+
+This is plain ASGI: `pass/NAME` has to be fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from random import Random
+from time import time
+from traceback import extract_tb
+from typing import Any, Protocol, TypeVar
+
+import orjson
+from starlette.types import Message, Receive, Scope, Send
+
+from ..core.records import Failure
+from ..errors import ERROR_TYPES, ModelError
+from ..jsontext import dumps
+from ..log import log
+from ..telemetry import annotate, call_target, record_forwarded_call
+from ..usage import Usage
+from .admission import Admission
+from .config import Retention, ServedModel
+from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire, invalid_request
+from .idempotency import RunsInFlight
+from .keys import Caller, KeyStore
+from .metrics import GatewayMetrics
+from .passing import FORWARDED_HEADERS
+from .refining import PreparedRequest, ProfileRefiner, answer_request, forwarded_body
+from .request_store import CLIENT_WENT_AWAY, MAX_EXCHANGE_BYTES, RequestEnd, RequestStore
+from .request_table import RequestFacts
+from .routing import Routing, check_forwarding
+from .wire_errors import error_event
+
+T = TypeVar("T")
+KEEP_ALIVE_SECONDS = 5.0
+FREE_STATUSES = frozenset({400, 401, 403, 404, 413, 422, 429})  # of a model that refused a request and charges nothing
+_READ_HEADERS = frozenset({b"authorization", b"x-api-key", b"idempotency-key", *(name.encode() for name in FORWARDED_HEADERS)})
+JSON, EVENT_STREAM = b"application/json", b"text/event-stream"
+_IDS = Random()  # seeded by the system; asking it for each ID takes longer than all else here
+gateway_log = log.getChild("gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedRequest:
+    """The first item of the work for a request: it was admitted. `headers`: those of the reply of a model to which it is passed."""
+
+    trace_id: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_stream: bool = False
+
+
+COMPLETE: Any = object()
+"""The last item of a reply that is passed on. It is sent before the request is settled and recorded."""
+
+
+CUT_OFF = GatewayError(503, "shutting_down", "the gateway ended before the request was answered", retry_after=5.0)
+INTERNAL_ERROR = GatewayError(500, "internal_error", "the gateway failed; its log says why", should_retry=False)
+
+
+class ClientDisconnected(Exception):
+    """The client closed the connection."""
+
+
+class SharedServices(Protocol):
+    """What all requests to a gateway share."""
+
+    routing: Routing
+    keys: KeyStore
+    admission: Admission
+    store: RequestStore
+    metrics: GatewayMetrics
+    runs: RunsInFlight[Any]
+    is_draining: bool
+
+    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str]) -> None:
+        """Count and log a request that ended."""
+        ...
+
+
+class ClientExchange:
+    """One request of a client to one of the protocols, and its reply."""
+
+    def __init__(self, gateway: SharedServices, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
+        self.gateway, self.wire, self.routing = gateway, wire, gateway.routing
+        self.scope, self._receive, self._send = scope, receive, send
+        self.headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _READ_HEADERS}
+        self.trace_id = f"req-{_IDS.getrandbits(128):032x}"
+        self.caller: Caller | None = None
+        self.model = ""
+        self.raw = b""
+        self.facts: RequestFacts | None = None
+        self.content: dict[str, str] = {}
+        self._is_started = self._is_complete = self._is_disconnected = False
+
+    async def serve(self) -> None:
+        """Answer the request, whatever happens."""
+        annotate(trace_id=self.trace_id)
+        self.gateway.metrics.request_started()
+        self.routing.acquire()
+        watcher: asyncio.Task[None] | None = None
+        status, error_code, started_at = 200, "", asyncio.get_running_loop().time()
+        try:
+            self.caller = self.gateway.keys.authenticate(self.headers)
+            self.raw = await self._read_body()
+            watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
+            await self.answer(parse_json(self.raw))
+        except GatewayError as error:
+            status, error_code = self.wire.error_status(error), error.code
+            await self.fail(error)
+        except ClientDisconnected:
+            status = CLIENT_WENT_AWAY
+        except asyncio.CancelledError:
+            if not (self._is_disconnected or self.gateway.is_draining):
+                raise
+            _uncancel()
+            status, error_code = self._end_of_cancellation
+            if not self._is_disconnected:
+                await self.fail(CUT_OFF)
+        except Exception as failure:  # noqa: BLE001  (a bug here is reported, and ends this request alone)
+            status, error_code = 500, "internal_error"
+            gateway_log.error("request %s failed: %s", self.trace_id, describe_bug(failure))
+            await self.fail(INTERNAL_ERROR)
+        finally:
+            if watcher:
+                watcher.cancel()
+            seconds = asyncio.get_running_loop().time() - started_at
+            self._record(status, error_code, seconds)
+            await self.routing.release()
+
+    @property
+    def _end_of_cancellation(self) -> tuple[int, str]:
+        """The status and the error of a request that is cancelled: its client left, or the gateway ends."""
+        is_cut_off = self.gateway.is_draining and not self._is_disconnected
+        return (self.wire.error_status(CUT_OFF), CUT_OFF.code) if is_cut_off else (CLIENT_WENT_AWAY, "")
+
+    async def answer(self, body: dict[str, Any]) -> None:
+        """Answer a request with this body. Raises GatewayError as long as nothing is sent."""
+        assert self.caller
+        self.model = body["model"] if isinstance(body.get("model"), str) else ""
+        target = self.routing.find(body.get("model"), self.caller)
+        if isinstance(target, ServedModel):
+            await self._relay(self._passed_items(target, body, self.raw, self.routing.retention(target)))
+            return
+        request = self.wire.parse(body)
+        served = check_forwarding(self.routing, request, target.profile)
+        if served:
+            retention = self.routing.retention(target)
+            await self._relay(self._passed_items(served, forwarded_body(request, served), None, retention))
+            return
+        prepared = target.prepare(request, self.trace_id)
+        async with aclosing(await self._join_run(self._refined_items(target, prepared))) as items:
+            if request.is_stream:
+                await self._stream_answer(request, items)
+            else:
+                await self._send_answer(request, items)
+
+    # ---- the work, which several requests with one idempotency key share
+
+    async def _join_run(self, items: AsyncGenerator[Any, None]) -> Any:
+        """Return the items of the run in flight with the same idempotency key, or those given."""
+        key = self.headers.get("idempotency-key")
+        if key is None:
+            return items
+        assert self.caller
+        body_hash = sha256(self.scope["path"].encode() + b"\0" + self.raw).hexdigest()
+        reader = await self.gateway.runs.join(key, self.caller.id, body_hash, lambda: items)
+        if reader.is_joined:
+            await items.aclose()
+        return reader
+
+    async def _refined_items(self, target: ProfileRefiner, prepared: PreparedRequest) -> AsyncGenerator[Any, None]:
+        """Yield that a request is admitted, its progress, and its answer."""
+        gateway, caller, request = self.gateway, self.caller, prepared.request
+        assert caller
+        async with gateway.admission.slot(caller.id):
+            cost = self.routing.refine_cost(prepared, len(self.raw))
+            reservation = gateway.keys.reserve(caller, cost=cost, calls=prepared.max_calls)
+            end = None
+            try:
+                retention = self.routing.retention(target)
+                prepared.log.store = recorder = gateway.store.begin(
+                    self.trace_id, caller, request.model, self.wire.name, retention, is_stored=request.is_stored
+                )
+                yield AdmittedRequest(self.trace_id)
+                async with aclosing(answer_request(prepared)) as items:
+                    async for item in items:
+                        if isinstance(item, Answer):
+                            end = RequestEnd(200, usage=item.total, score=item.score, iterations=item.iterations, stop=item.stop)
+                            await recorder.wait_for_commit()
+                        yield item
+            except GatewayError as error:
+                end = RequestEnd(self.wire.error_status(error), error.code, prepared.log.usage)
+                raise
+            except Exception:
+                end = RequestEnd(500, "internal_error", prepared.log.usage)
+                raise
+            finally:
+                reservation.settle(prepared.log.usage)
+                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation))
+                self._count_failures(prepared)
+
+    async def _passed_items(
+        self, model: ServedModel, body: Mapping[str, Any], raw: bytes | None, retention: Retention
+    ) -> AsyncGenerator[Any, None]:
+        """Yield that a request is admitted, with the headers of the model's reply, and the parts of its body."""
+        gateway, caller, usage = self.gateway, self.caller, None
+        assert caller
+        async with gateway.admission.slot(caller.id):
+            reservation = gateway.keys.reserve(caller, cost=self.routing.pass_cost(model, body, len(self.raw)), calls=1)
+            end, received = None, bytearray()
+            try:
+                recorder = gateway.store.begin(
+                    self.trace_id, caller, self.model, self.wire.name, retention, is_stored=body.get("store") is not False
+                )
+                with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
+                    with call.as_current():
+                        reply = await self.routing.passing.forward(model, self.wire.name, body, raw, headers=self.headers)
+                    try:
+                        yield AdmittedRequest(self.trace_id, reply.headers, reply.is_stream)
+                        async for part in reply:
+                            if recorder.keeps_texts and len(received) <= MAX_EXCHANGE_BYTES:
+                                received += part
+                            yield part
+                        if reply.failure is None:
+                            end, call.is_complete = RequestEnd(200, usage=reply.usage), True
+                        yield COMPLETE
+                        if reply.failure is not None:
+                            raise reply.failure
+                        recorder.record_exchange(self.raw, bytes(received))
+                    finally:
+                        call.usage = usage = reply.usage
+                        await reply.aclose()
+            except GatewayError as error:
+                end = RequestEnd(self.wire.error_status(error), error.code)
+                gateway.metrics.upstream_error(self.model, error.code)
+                if error.status in FREE_STATUSES:
+                    usage = Usage(calls=1)
+                raise
+            except Exception:
+                end = RequestEnd(500, "internal_error")
+                raise
+            finally:
+                reservation.settle(usage)
+                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation))
+
+    def _count_failures(self, prepared: PreparedRequest) -> None:
+        """Count the failed calls of a refinement."""
+        for record in prepared.log.trace.records if prepared.log.trace else ():
+            if isinstance(record, Failure) and issubclass(ERROR_TYPES.get(record.error, Exception), ModelError):
+                self.gateway.metrics.upstream_error(self.model, record.error)
+
+    # ---- replies
+
+    async def _relay(self, work: AsyncGenerator[Any, None]) -> None:
+        """Send the reply of a model on, part by part if it is a stream."""
+        async with aclosing(await self._join_run(work)) as items:
+            admitted = await anext(items)
+            headers = [(name.encode(), value.encode("latin-1")) for name, value in admitted.headers.items()]
+            headers.append((b"x-redraft-trace-id", admitted.trace_id.encode()))
+            if admitted.is_stream:
+                await self._start(200, [*headers, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
+                async with self._errors_told(partial(error_event, self.wire.name)):
+                    async for part in parts_of(items):
+                        await self._send_part(part)
+                await self._finish()
+            else:
+                parts = [part async for part in parts_of(items)]
+                await self._send_whole(200, headers, parts[0] if len(parts) == 1 else b"".join(parts))
+            async for _ in items:  # what is left of the work is to record it
+                pass
+
+    async def _send_answer(self, request: ChatRequest, items: Any) -> None:
+        """Send the answer to a request that reads no stream."""
+        answer: Answer | None = None
+        async for item in items:
+            answer = item if isinstance(item, Answer) else answer
+        assert answer
+        self._note_content(answer.text)
+        body = dumps(self.wire.answer_body(request, answer, int(time())))
+        headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+        await self._send_whole(200, [(b"content-type", JSON), *headers], body)
+
+    async def _stream_answer(self, request: ChatRequest, items: Any) -> None:
+        """Send the answer to a request that reads a stream, with progress and keep-alives before it."""
+        admitted = await anext(items)
+        stream = self.wire.stream(request, admitted.trace_id, int(time()))
+        trace_header = (b"x-redraft-trace-id", admitted.trace_id.encode())
+        await self._start(
+            200, [(b"content-type", EVENT_STREAM), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"), trace_header]
+        )
+        await self._send_part(stream.begin())
+        async with self._errors_told(stream.fail):
+            async for item in with_pauses(items, KEEP_ALIVE_SECONDS):
+                match item:
+                    case None:
+                        await self._send_part(stream.keep_alive())
+                    case Progress():
+                        await self._send_part(stream.progress(item))
+                    case Answer():
+                        self._note_content(item.text)
+                        for part in stream.finish(item):
+                            await self._send_part(part)
+        await self._finish()
+
+    @asynccontextmanager
+    async def _errors_told(self, event_of: Callable[[GatewayError], bytes]) -> AsyncGenerator[None, None]:
+        """Send an error of the block to the client, as an event of the stream that it reads."""
+        try:
+            yield
+        except GatewayError as error:
+            await self._send_part(event_of(error))
+            raise
+        except asyncio.CancelledError:
+            if self.gateway.is_draining and not self._is_disconnected:
+                await self._send_part(event_of(CUT_OFF))
+            raise
+        except Exception:
+            await self._send_part(event_of(INTERNAL_ERROR))
+            raise
+
+    async def fail(self, error: GatewayError) -> None:
+        """Send an error, unless the status is sent already: then the stream ends, which has told it."""
+        if self._is_started:
+            if not self._is_complete:
+                await self._finish()
+            return
+        headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in error.reply_headers.items()]
+        body = dumps(self.wire.error_body(error))
+        await self._send_whole(self.wire.error_status(error), [(b"content-type", JSON), *headers], body)
+
+    async def _send_whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        await self._start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        self._is_complete = True
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._is_started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _send_part(self, part: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": part, "more_body": True})
+
+    async def _finish(self) -> None:
+        self._is_complete = True
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    # ---- the client
+
+    async def _read_body(self) -> bytes:
+        message: Message = await self._receive()
+        body: bytes = message.get("body", b"")
+        parts = [body]
+        while message["type"] == "http.request" and message.get("more_body"):
+            message = await self._receive()
+            parts.append(message.get("body", b""))
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        return body if len(parts) == 1 else b"".join(parts)
+
+    async def _watch(self, task: asyncio.Task[Any] | None) -> None:
+        """Cancel the work when the client closes the connection."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self._is_complete and task:
+            self._is_disconnected = True
+            task.cancel()
+
+    def _note_content(self, answer: str) -> None:
+        if self.routing.config.log_content:
+            self.content = {"request": self.raw.decode("utf-8", "replace"), "answer": answer}
+
+    def _record(self, status: int, error_code: str, seconds: float) -> None:
+        """Count and log the end of the request."""
+        caller = self.caller
+        facts = self.facts or RequestFacts(
+            self.trace_id,
+            time() - seconds,
+            key_id=caller.id if caller else "",
+            key_name=caller.name if caller else "",
+            model=self.model,
+            wire=self.wire.name,
+            status=status,
+            error=error_code,
+            calls=0,
+            milliseconds=round(seconds * 1000, 3),
+        )
+        self.gateway.finish(facts, self.scope["method"], self.scope["path"], self.content)
+
+
+def describe_bug(failure: Exception) -> str:
+    """Return the kind of an unexpected error and where it was raised, without its message, which may hold parts of a prompt."""
+    places = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in extract_tb(failure.__traceback__)[-3:]]
+    return f"{type(failure).__name__} at {', '.join(places)}"
+
+
+async def parts_of(items: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
+    """Yield the parts of a reply that is passed on, up to the item after the last."""
+    async for item in items:
+        if item is COMPLETE:
+            return
+        yield item
+
+
+def parse_json(raw: bytes) -> dict[str, Any]:
+    """Return the object that a body holds. Raises GatewayError 400."""
+    try:
+        body = orjson.loads(raw)
+    except ValueError as error:
+        raise GatewayError(400, "invalid_json", f"the body is not valid JSON: {error}", should_retry=False) from None
+    if not isinstance(body, dict):
+        raise invalid_request("body", "the body must be a JSON object")
+    return body
+
+
+async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGenerator[T | None, None]:
+    """Yield the items, and None whenever none came for so many seconds.
+
+    One task produces all of them, and closes them at the end: what they keep in context variables belongs to it.
+    """
+    queue: asyncio.Queue[T | BaseException | None] = asyncio.Queue(1)
+
+    async def produce() -> None:
+        try:
+            async with aclosing(items):
+                async for item in items:
+                    await queue.put(item)
+            await queue.put(None)
+        except Exception as error:  # noqa: BLE001  (it is raised below)
+            await queue.put(error)
+
+    producer = asyncio.create_task(produce())
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(seconds):
+                    item = await queue.get()
+            except TimeoutError:
+                yield None
+                continue
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        producer.cancel()
+        await asyncio.wait({producer})
+
+
+def _uncancel() -> None:
+    """Let the current task go on after it was cancelled."""
+    if task := asyncio.current_task():
+        task.uncancel()

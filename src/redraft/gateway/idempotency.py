@@ -1,0 +1,228 @@
+"""Requests with the same idempotency key share one run: `RunsInFlight`.
+
+A run is a stream of items (progress, the answer, or bytes) that one task produces and keeps, so that every request that joins reads
+all of them from the start. When the last reader has left, a run in progress is cancelled: at once without a key, and with one after
+a moment, so that a client whose connection broke finds it when it tries again. A finished run is replayed for some minutes; a
+failed one is forgotten, so that the client's next attempt runs again.
+
+A key belongs to a caller: other callers that send the same key share nothing. The same key with another body is an error (422).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+from typing import Any, Generic, Self, TypeVar
+
+from .exchange import GatewayError, invalid_request
+
+T = TypeVar("T")
+MAX_KEY_LENGTH = 255  # characters
+REPLAY_SECONDS = 600.0
+GRACE_SECONDS = 0.8  # the first retry of the usual clients comes after half a second
+MAX_REPLAY_BYTES = 64 * 2**20  # of all finished runs together
+ITEM_BYTES = 200  # of an item besides its text
+
+
+def item_size(item: Any) -> int:
+    """Return about how many bytes an item takes in memory."""
+    if isinstance(item, bytes | str):
+        return len(item) + ITEM_BYTES
+    calls = getattr(item, "tool_calls", ())
+    texts = (getattr(item, "text", ""), getattr(item, "reason", ""), *(call.arguments for call in calls))
+    return ITEM_BYTES + sum(len(text) if isinstance(text, str) else len(repr(text)) for text in texts)
+
+
+class SharedRun(Generic[T]):
+    """The items of a run so far, the task that produces them, and how many requests read them."""
+
+    def __init__(
+        self, body_hash: str, items: AsyncIterator[T], on_end: Callable[[SharedRun[T]], None], grace_seconds: float = 0.0
+    ) -> None:
+        self.body_hash = body_hash
+        self._grace_seconds = grace_seconds
+        self.items: list[T] = []
+        self.error: BaseException | None = None
+        self.readers = 0
+        self.size = 0
+        self._changed = asyncio.Event()
+        self._on_end = on_end
+        self.is_done = self.is_cancelled = False
+        self._task = asyncio.create_task(self._produce(items))
+
+    async def _produce(self, items: AsyncIterator[T]) -> None:
+        try:
+            async for item in items:
+                self.items.append(item)
+                self.size += item_size(item)
+                self._notify()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (every reader raises it)
+            self.error = error
+        finally:
+            self.is_done = True
+            self._notify()
+            self._on_end(self)
+            if close := getattr(items, "aclose", None):
+                await close()
+
+    def _notify(self) -> None:
+        event, self._changed = self._changed, asyncio.Event()
+        event.set()
+
+    async def wait_for_item(self, position: int) -> bool:
+        """Wait until the item at a position is there; return False if the run ends before it. Raises the error of the run."""
+        while position >= len(self.items):
+            if self.is_done:
+                if self.error is not None:
+                    raise _error_for_reader(self.error)
+                return False
+            await self._changed.wait()
+        return True
+
+    async def leave(self) -> None:
+        """Count one reader less. Without readers the run is cancelled: with a grace period after it, else before this returns."""
+        self.readers -= 1
+        if self.readers or self.is_done:
+            return
+        if self._grace_seconds:
+            asyncio.get_running_loop().call_later(self._grace_seconds, self._cancel_if_unread)
+        else:
+            await self.cancel()
+
+    async def cancel(self) -> None:
+        """Cancel the run and wait until it has ended. It is started in any case, so that what it holds is released."""
+        self.is_cancelled = True
+        asyncio.get_running_loop().call_soon(self._task.cancel)  # after the first step of the task, which is scheduled already
+        await asyncio.wait({self._task})
+
+    def _cancel_if_unread(self) -> None:
+        if not self.readers and not self.is_done:
+            self.is_cancelled = True
+            self._task.cancel()
+
+
+def _error_for_reader(error: BaseException) -> BaseException:
+    """Return the error that a reader raises: a copy, since each reader adds its own traceback."""
+    if isinstance(error, GatewayError):
+        return GatewayError(
+            error.status,
+            error.code,
+            error.message,
+            param=error.param,
+            retry_after=error.retry_after,
+            should_retry=error.should_retry,
+            headers=error.headers,
+        )
+    if isinstance(error, asyncio.CancelledError):
+        return GatewayError(503, "cancelled", "the run of this request was cancelled", should_retry=True)
+    return error
+
+
+class RunReader(Generic[T]):
+    """Yields the items of a run from the first on. `is_joined`: another request had started the run.
+
+    Close it (`aclose`, or leave its context) when the client leaves: the run is cancelled with its last reader.
+    """
+
+    def __init__(self, run: SharedRun[T], *, is_joined: bool) -> None:
+        self.is_joined = is_joined
+        self._run: SharedRun[T] | None = run
+        self._position = 0
+        run.readers += 1
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._run is None or not await self._run.wait_for_item(self._position):
+            raise StopAsyncIteration
+        self._position += 1
+        return self._run.items[self._position - 1]
+
+    async def aclose(self) -> None:
+        """Leave the run. May be called again."""
+        run, self._run = self._run, None
+        if run is not None:
+            await run.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class RunsInFlight(Generic[T]):
+    """The runs that requests may join: those in progress and, for `replay_seconds`, those that succeeded.
+
+    The oldest of the finished runs are forgotten if they take more than `max_replay_bytes` together. A run with a key goes on for
+    `grace_seconds` after its last reader has left.
+    """
+
+    def __init__(
+        self,
+        replay_seconds: float = REPLAY_SECONDS,
+        max_replay_bytes: int = MAX_REPLAY_BYTES,
+        grace_seconds: float = GRACE_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._replay_seconds, self._max_replay_bytes, self._clock = replay_seconds, max_replay_bytes, clock
+        self._grace_seconds = grace_seconds
+        self._runs: dict[tuple[str, str], SharedRun[T]] = {}
+        self._finished: dict[tuple[str, str], float] = {}  # when each ended, in that order
+        self._replay_bytes = 0
+        self._in_progress: set[SharedRun[T]] = set()
+
+    async def join(self, key: str | None, caller_id: str, body_hash: str, start: Callable[[], AsyncIterator[T]]) -> RunReader[T]:
+        """Join the run of this key, or start one; without a key, always start one.
+
+        `start` returns the items of the run; what it raises itself is raised here, and nothing is kept. Raises GatewayError 422 if
+        the key was used with another body.
+        """
+        if key is None:
+            return RunReader(self._start(body_hash, start, None), is_joined=False)
+        if not 0 < len(key) <= MAX_KEY_LENGTH:
+            raise invalid_request("Idempotency-Key", f"the idempotency key must have 1 to {MAX_KEY_LENGTH} characters")
+        self._forget_old()
+        place = (caller_id, key)
+        if (run := self._runs.get(place)) is None or run.is_cancelled:
+            return RunReader(self._start(body_hash, start, place), is_joined=False)
+        if run.body_hash != body_hash:
+            message = "the idempotency key was used with another body: send a new key with a new request"
+            raise GatewayError(422, "idempotency_key_reused", message, param="Idempotency-Key", should_retry=False)
+        return RunReader(run, is_joined=True)
+
+    async def cancel_all(self) -> None:
+        """Cancel every run in progress and wait until they have ended."""
+        for run in list(self._in_progress):
+            await run.cancel()
+
+    def _start(self, body_hash: str, start: Callable[[], AsyncIterator[T]], place: tuple[str, str] | None) -> SharedRun[T]:
+        def end(run: SharedRun[T]) -> None:
+            self._in_progress.discard(run)
+            if place is not None and self._runs.get(place) is run:
+                self._keep_finished(place, run)
+
+        run = SharedRun(body_hash, start(), end, self._grace_seconds if place else 0.0)
+        self._in_progress.add(run)
+        if place is not None:
+            self._runs[place] = run
+        return run
+
+    def _keep_finished(self, place: tuple[str, str], run: SharedRun[T]) -> None:
+        if run.error is not None:
+            del self._runs[place]
+            return
+        self._finished[place] = self._clock()
+        self._replay_bytes += run.size
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        latest = self._clock() - self._replay_seconds
+        while self._finished:
+            place = next(iter(self._finished))
+            if self._finished[place] > latest and self._replay_bytes <= self._max_replay_bytes:
+                return
+            del self._finished[place]
+            self._replay_bytes -= self._runs.pop(place).size

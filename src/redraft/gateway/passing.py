@@ -1,0 +1,425 @@
+"""The work behind `pass/NAME`: a request goes to a model as it is, and its reply comes back as it is.
+
+If the client speaks the protocol of the model, only the model's name in the request is changed, and the reply is that of the
+model, byte for byte. Otherwise request and reply are converted (see `conversion`); what the other protocol cannot say is refused
+with a 400 that names it.
+
+Nothing is sent again after a failure. What a server has never understood is sent in another form: without `stream_options`, or
+as chat completions instead of responses. The model's name in a reply is the one that the model states, not the client's
+`pass/NAME`. The client's key is not sent to a model, and the gateway's key not to a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from time import time
+from typing import TYPE_CHECKING, Any, Self
+
+from ..errors import ConfigError, ModelError
+from ..jsontext import dumps, loads
+from ..masking import MASK, NO_SECRETS, Mask, secrets_in_url, without_cause
+from ..models.endpoint_url import clean_key, join_url, parse_base_url, with_version
+from ..models.http_client import HttpExchange, RequestTarget, Timeouts
+from ..models.openai_responses import ErrorBody, json_type_name, parse_error_body, shorten
+from ..models.pricing import Price, price_of
+from ..usage import Usage
+from .config import ServedModel
+from .conversion import Conversion, StreamConverter, conversion_between
+from .exchange import GatewayError, WireName
+from .messages_to_chat import chat_body
+from .stream_usage import StreamEnds, TokenCounts, UsageRemover, token_counts
+from .token_estimate import estimated_tokens
+from .upstream_errors import error_from_failure, error_from_reply, unreadable_reply
+from .wire_errors import error_event
+
+if TYPE_CHECKING:
+    import aiohttp
+
+PATHS: Mapping[str, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+COUNT_PATH = "/messages/count_tokens"
+ANTHROPIC_VERSION = "2023-06-01"
+FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version")  # of a client, to a model that speaks Anthropic's protocol
+RETURNED_HEADERS = ("request-id", "x-request-id")  # of a model
+MAX_IDLE_SECONDS = 300.0
+END_SECONDS = 0.25  # for a server to end the body after the last event; then the connection is closed instead of kept
+MAX_REPLY_BYTES = 32 * 2**20
+MAX_STREAM_BYTES = 64 * 2**20
+EVENT_STREAM = "text/event-stream"
+UNKNOWN_PATH = frozenset({404, 405, 501})
+ANSWER_FIELDS = ("choices", "content", "output")
+
+
+class ForwardedReply:
+    """The reply of a model to a request that was passed on. Iterate over it once, for its bytes.
+
+    `usage` is known once the whole body has been read; it stays None if that fails or the reply is closed before. `failure` is the
+    error with which a stream ended: its last event told it. Closing the reply (`aclose`) closes the connection to the model, which
+    then stops its work.
+    """
+
+    def __init__(
+        self,
+        parts: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str],
+        usage: Usage | None = None,
+        response: aiohttp.ClientResponse | None = None,
+    ) -> None:
+        self.status = 200
+        self.headers = dict(headers)
+        self.is_stream = response is not None
+        self.usage = usage
+        self.failure: GatewayError | None = None
+        self._parts, self._response = parts, response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._parts
+
+    async def aclose(self) -> None:
+        """Close the connection to the model, if it is still open."""
+        if self._response is not None:
+            self._response.close()
+        await self._parts.aclose()
+
+
+class Upstream:
+    """A model behind the gateway: where its requests go, with which key, and what it has refused so far."""
+
+    def __init__(self, model: ServedModel, env: Mapping[str, str]) -> None:
+        self.model = model
+        base, key_in_url = parse_base_url(with_version(model.url))
+        self._base, self._key = base, clean_key(_key_of(model, env) or key_in_url)
+        self.mask = Mask({self._key, *secrets_in_url(model.url)}) if self._key or base.query else NO_SECRETS
+        self._key_bytes = self._key.encode() if self._key and self.mask else None
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key_headers()}
+        self._timeouts = Timeouts(idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout)
+        self.price = Price(*model.prices) if model.prices else price_of(model.model, base._replace(query="").geturl())
+        self.unknown_paths: set[str] = set()
+        self.reports_usage_in_streams = True
+
+    def _key_headers(self) -> dict[str, str]:
+        if self.model.kind == "anthropic":
+            return {"anthropic-version": ANTHROPIC_VERSION} | ({"x-api-key": self._key} if self._key else {})
+        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+
+    @property
+    def is_openai(self) -> bool:
+        """Whether this is OpenAI itself, which has a name of its own for `max_tokens`."""
+        return self._base.hostname == "api.openai.com"
+
+    def wires(self, wire: WireName) -> list[WireName]:
+        """Return the protocols to try for a client of this protocol, in this order."""
+        if self.model.kind == "anthropic":
+            return ["messages"]
+        is_tried = wire == "responses" and PATHS["responses"] not in self.unknown_paths
+        return ["responses", "chat"] if is_tried else ["chat"]
+
+    def exchange(self, path: str, headers: Mapping[str, str], *, stream: bool = False) -> HttpExchange:
+        """Return a new request to a path below the base URL, with the headers of the client that may be passed on."""
+        extra = {name: headers[name] for name in FORWARDED_HEADERS if name in headers} if self.model.kind == "anthropic" else {}
+        target = RequestTarget(join_url(self._base, path), self._headers | extra, self._timeouts)
+        exchange = HttpExchange(target, stream=stream and self._base.scheme == "http")  # (a new connection, cheap without TLS)
+        exchange.cap = MAX_STREAM_BYTES if stream else MAX_REPLY_BYTES
+        return exchange
+
+    def without_key(self, part: bytes) -> bytes:
+        """Return a part of a reply without the key, which a server may echo."""
+        return part.replace(self._key_bytes, MASK.encode()) if self._key_bytes else part
+
+    def usage(self, counts: TokenCounts) -> Usage:
+        """Return the usage of a call with its cost."""
+        usage = Usage(1, *counts, cost=None)
+        return replace(usage, cost=self.price.cost(usage)) if self.price else usage
+
+    def failure(self, exchange: HttpExchange, error: Exception) -> GatewayError:
+        """Return the error for a request without a reply."""
+        failure = error if isinstance(error, ModelError) else exchange.to_model_error(error)
+        return without_cause(error_from_failure(self.model.name, type(failure)(self.mask(str(failure)))))
+
+
+def _key_of(model: ServedModel, env: Mapping[str, str]) -> str | None:
+    if model.key_env is None:
+        return None
+    if not env.get(model.key_env):
+        raise ConfigError(f"the key of the model {model.name!r} is missing: set the environment variable {model.key_env}")
+    return env[model.key_env]
+
+
+class PassThrough:
+    """Passes requests on to the models of a gateway. Raises ConfigError if the key of one is missing."""
+
+    def __init__(self, models: Mapping[str, ServedModel], env: Mapping[str, str]) -> None:
+        self._upstreams = {model: Upstream(model, env) for model in models.values()}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def upstream(self, model: ServedModel) -> Upstream:
+        """Return what is known of a model's server."""
+        return self._upstreams[model]
+
+    async def forward(
+        self,
+        model: ServedModel,
+        wire: WireName,
+        body: Mapping[str, Any],
+        raw: bytes | None = None,
+        *,
+        headers: Mapping[str, str] = {},
+    ) -> ForwardedReply:
+        """Send the request of a client that speaks `wire` to a model, and return the reply once its headers have arrived.
+
+        `headers`: those of the client, in lower case; only FORWARDED_HEADERS are sent on. A field `redraft` is not sent on. The
+        body is encoded again (`raw` is not sent), so that no model reads a repeated key otherwise than the gateway did.
+
+        Raises:
+            GatewayError: The model refused the request, cannot be reached, or sent something else than an answer; or its
+                protocol cannot say what the request says.
+        """
+        upstream = self.upstream(model)
+        body = {name: value for name, value in body.items() if name != "redraft"} if "redraft" in body else body
+        *first, last = upstream.wires(wire)
+        for each in first:
+            try:
+                return await _forward_as(upstream, conversion_between(wire, each, body), headers)
+            except GatewayError as error:
+                if error.code != UNKNOWN_PATH_CODE:
+                    raise
+                upstream.unknown_paths.add(PATHS[each])
+        return await _forward_as(upstream, conversion_between(wire, last, body), headers)
+
+    async def count_tokens(self, model: ServedModel, body: Mapping[str, Any], *, headers: Mapping[str, str] = {}) -> dict[str, Any]:
+        """Return {"input_tokens": N} for a request in Anthropic's form: counted by the model's server, else estimated.
+
+        The estimate is too high rather than too low (see `token_estimate`). Raises GatewayError as `forward` does.
+        """
+        upstream = self.upstream(model)
+        if COUNT_PATH not in upstream.unknown_paths:
+            sent = {name: value for name, value in body.items() if name not in {"redraft", "stream"}} | {"model": model.model}
+            exchange = upstream.exchange(COUNT_PATH, headers)
+            status, reply_headers, content = await _read_all(upstream, exchange, sent)
+            if status not in UNKNOWN_PATH or model.kind == "anthropic":
+                return _token_count(upstream, status, reply_headers, content)
+            upstream.unknown_paths.add(COUNT_PATH)
+        chat_body({"max_tokens": 1} | dict(body))
+        return {"input_tokens": estimated_tokens(body)}
+
+
+UNKNOWN_PATH_CODE = "unknown_path"
+
+
+async def _forward_as(upstream: Upstream, conversion: Conversion, headers: Mapping[str, str]) -> ForwardedReply:
+    """Send a request in the form that the model understands."""
+    sent: dict[str, Any] = {**conversion.body, "model": upstream.model.model}
+    if upstream.is_openai and conversion.upstream == "chat" and "max_tokens" in sent and conversion.is_needed:
+        sent["max_completion_tokens"] = sent.pop("max_tokens")
+    if not sent.get("stream"):
+        return await _forward_whole(upstream, conversion, sent, headers)
+    return await _forward_stream(upstream, conversion, sent, headers)
+
+
+# ---- replies that are read as a whole
+
+
+async def _forward_whole(
+    upstream: Upstream, conversion: Conversion, sent: Mapping[str, Any], headers: Mapping[str, str]
+) -> ForwardedReply:
+    exchange = upstream.exchange(PATHS[conversion.upstream], headers)
+    status, reply_headers, content = await _read_all(upstream, exchange, sent)
+    if status >= 300:
+        raise _refusal(upstream, conversion, status, reply_headers, content)
+    data = _answer(upstream, content)
+    usage = upstream.usage(token_counts(data.get("usage")))
+    content = dumps(conversion.reply(data, int(time()))) if conversion.is_needed else content
+    return ForwardedReply(_single(upstream.without_key(content)), _headers("application/json", reply_headers), usage)
+
+
+async def _single(content: bytes) -> AsyncGenerator[bytes, None]:
+    yield content
+
+
+async def _read_all(upstream: Upstream, exchange: HttpExchange, body: Any) -> tuple[int, Mapping[str, str], bytes]:
+    import aiohttp
+
+    try:
+        return await exchange.read_all("POST", dumps(body))
+    except (aiohttp.ClientError, OSError, ModelError) as error:
+        failure = upstream.failure(exchange, error)
+    raise failure
+
+
+def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
+    """Return the JSON of an answer. Raises GatewayError for anything else, as for an error with status 200."""
+    name = upstream.model.name
+    try:
+        data = loads(content)
+    except ValueError:
+        shown = upstream.mask(shorten(content[:400].decode("utf-8", "replace"), 100))
+        raise unreadable_reply(name, f"sent something else than JSON: {shown!r}") from None
+    if not isinstance(data, dict):
+        raise unreadable_reply(name, f"sent {json_type_name(data)} instead of an answer")
+    if not any(isinstance(data.get(field), list) for field in ANSWER_FIELDS):
+        text = upstream.mask(ErrorBody(data).text) or f"an object with {shorten(', '.join(data), 100) or 'nothing'}"
+        raise unreadable_reply(name, f"sent no answer: {text}")
+    return data
+
+
+def _token_count(upstream: Upstream, status: int, headers: Mapping[str, str], content: bytes) -> dict[str, Any]:
+    if status >= 300:
+        raise error_from_reply(upstream.model.name, status, parse_error_body(content), headers, upstream.mask)
+    try:
+        count = loads(content)["input_tokens"]
+    except (ValueError, KeyError, TypeError):
+        count = None
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise unreadable_reply(upstream.model.name, "sent no number of tokens")
+    return {"input_tokens": count}
+
+
+def _refusal(upstream: Upstream, conversion: Conversion, status: int, headers: Mapping[str, str], content: bytes) -> GatewayError:
+    """Return the error for a reply that is no success."""
+    body = parse_error_body(content)
+    if status in UNKNOWN_PATH and conversion.upstream == "responses" and "model_not_found" not in body.codes:
+        return GatewayError(status, UNKNOWN_PATH_CODE, "the server has no such path")
+    return error_from_reply(upstream.model.name, status, body, headers, upstream.mask)
+
+
+def _headers(content_type: str, of_model: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a reply: its content type, and the model's own IDs of the request."""
+    ids = {name: shorten(of_model[name], 200) for name in RETURNED_HEADERS if name in of_model}
+    return {"content-type": content_type, **{name: value for name, value in ids.items() if value.isascii()}}
+
+
+# ---- streams
+
+
+async def _forward_stream(
+    upstream: Upstream, conversion: Conversion, sent: dict[str, Any], headers: Mapping[str, str]
+) -> ForwardedReply:
+    converter, asked = conversion.stream(int(time())), sent.get("stream_options")
+    if conversion.upstream == "chat" and upstream.reports_usage_in_streams and not _includes_usage(asked):
+        sent["stream_options"] = {**(asked if isinstance(asked, dict) else {}), "include_usage": True}
+        converter = converter or UsageRemover()
+    try:
+        exchange, response = await _open(upstream, conversion, sent, headers)
+    except GatewayError as error:
+        if error.status not in {400, 422} or "stream_options" not in error.message or sent.get("stream_options") == asked:
+            raise
+        upstream.reports_usage_in_streams = False
+        sent.pop("stream_options")
+        exchange, response = await _open(upstream, conversion, sent | ({"stream_options": asked} if asked else {}), headers)
+    reply_headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers)
+    reading = StreamReading(upstream, conversion, converter, exchange, response)
+    reply = ForwardedReply(reading.parts(), reply_headers, response=response)
+    reading.reply = reply
+    return reply
+
+
+def _includes_usage(options: Any) -> bool:
+    return isinstance(options, dict) and options.get("include_usage") is True
+
+
+async def _open(
+    upstream: Upstream, conversion: Conversion, sent: Mapping[str, Any], headers: Mapping[str, str]
+) -> tuple[HttpExchange, aiohttp.ClientResponse]:
+    """Send a request for a stream, and return its response once the headers have arrived. Raises GatewayError."""
+    import aiohttp
+
+    exchange = upstream.exchange(PATHS[conversion.upstream], headers, stream=True)
+    response = None
+    try:
+        response = await exchange.open("POST", dumps(sent))
+        if response.status == 200 and response.headers.get("Content-Type", "").lower().startswith(EVENT_STREAM):
+            opened, response = response, None
+            return exchange, opened
+        content = b"".join([part async for part in exchange.iter_body(response)])
+        failure = _stream_refusal(upstream, conversion, response, content)
+    except (aiohttp.ClientError, OSError, ModelError) as error:
+        failure = upstream.failure(exchange, error)
+    finally:
+        if response is not None:
+            response.close()
+    raise failure
+
+
+def _stream_refusal(upstream: Upstream, conversion: Conversion, response: aiohttp.ClientResponse, content: bytes) -> GatewayError:
+    if response.status >= 300:
+        return _refusal(upstream, conversion, response.status, response.headers, content)
+    kind = shorten(response.headers.get("Content-Type", "nothing"), 60)
+    text = upstream.mask(parse_error_body(content).text)
+    return unreadable_reply(upstream.model.name, f"sent {kind!r} instead of a stream{f': {text}' if text else ''}")
+
+
+class StreamReading:
+    """Reads the stream of a model, and passes it on as it arrives. A stream that breaks off ends with an error event.
+
+    It ends with the last event of the protocol, even if the model leaves the connection open.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        conversion: Conversion,
+        converter: StreamConverter | None,
+        exchange: HttpExchange,
+        response: aiohttp.ClientResponse,
+    ) -> None:
+        self._upstream, self._conversion, self._converter = upstream, conversion, converter
+        self._exchange, self._response = exchange, response
+        self._ends = StreamEnds(conversion.upstream)
+        self.reply: ForwardedReply | None = None
+
+    async def parts(self) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes for the client."""
+        import aiohttp
+
+        failure: GatewayError | None = None
+        try:
+            async with aclosing(self._exchange.iter_body(self._response)) as body:
+                async for part in body:
+                    if passed := self._convert(self._upstream.without_key(part)):
+                        yield passed
+                    if self._ends.is_finished:
+                        await self._await_end()
+                        break
+            if rest := self._finish():
+                yield rest
+        except GatewayError as error:
+            failure = error
+        except (aiohttp.ClientError, OSError, ModelError) as error:
+            failure = self._upstream.failure(self._exchange, error)
+        finally:
+            self._response.close()
+        if failure is not None:
+            if self.reply is not None:
+                self.reply.failure = failure
+            yield error_event(self._conversion.client, failure)
+
+    async def _await_end(self) -> None:
+        """Read the end of the body, so that the connection can be used again. A server that leaves it open is not waited for."""
+        import aiohttp
+
+        with suppress(aiohttp.ClientError, OSError):
+            async with asyncio.timeout(END_SECONDS):
+                while await self._response.content.readany():
+                    pass
+
+    def _convert(self, part: bytes) -> bytes:
+        self._ends.add(part)
+        return self._converter.feed(part) if self._converter else part
+
+    def _finish(self) -> bytes:
+        """Return the end of the stream and note its usage. Raises GatewayError if the model's stream broke off."""
+        if not self._ends.is_whole:
+            raise unreadable_reply(self._upstream.model.name, "sent a stream that broke off")
+        rest = self._converter.finish() if self._converter else b""
+        if self.reply is not None:
+            self.reply.usage = self._upstream.usage(self._ends.token_counts())
+            if self._ends.has_error:
+                self.reply.failure = unreadable_reply(self._upstream.model.name, "sent an error in its stream")
+        return rest

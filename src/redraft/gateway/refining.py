@@ -1,0 +1,348 @@
+"""The work behind `refine/NAME`: a request becomes a refinement, its records become progress, its best candidate the answer.
+
+What a turn of a conversation gets depends on what the model does with it:
+
+- A turn that calls tools is returned as it is. With `candidates` > 1 and graders that read tool calls, it is the best of so many.
+  A call is never rewritten.
+- A turn of text is refined. While it is, the tools are still described to the model, and it cannot call them.
+- With `tool_choice` "required" or a function, the turn must call tools; with "none" it is text.
+- Requests that contain one of the profile's `pass_through` texts, and all requests if `refine` is "none", are answered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..core.records import Candidate, Feedback, Outcome, Record, StopReason
+from ..core.steps import Compare, Generate, Grade, Step, Stop
+from ..core.task import Message, Task, message_text
+from ..core.trace import Trace
+from ..error_text import error_text
+from ..errors import (
+    AuthenticationError,
+    BudgetExhaustedError,
+    ConfigError,
+    ContentFilterError,
+    ContextLengthError,
+    GradingError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    RateLimitError,
+    RedraftError,
+)
+from ..plans import Plan
+from ..protocols import Store
+from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement, with_plan_in_settings
+from ..result import grader_messages, parsed_answer
+from ..session import Session
+from ..usage import NO_USAGE, Usage
+from .config import GatewayLimits, Profile, ServedModel
+from .exchange import Answer, ChatRequest, GatewayError, Progress, invalid_request
+from .profile_models import ConnectedModels, WriterModel
+from .request_options import check_requirements, make_options, request_graders, request_settings
+
+PLAN_SETTINGS = (  # that mean nothing for an answer that is not refined
+    *("draft_prompt", "refine_prompt", "width", "tie_break", "unseen_last", "noise_aware", "priors", "cost_unit"),
+    *("drafts", "max_iterations", "target_score", "patience", "min_delta", "min_expected_gain", "confidence"),
+)
+
+
+class TraceLog:
+    """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known even if it is cancelled."""
+
+    def __init__(self) -> None:
+        self.trace: Trace | None = None
+        self.store: Store | None = None
+
+    def append(self, trace: Trace) -> None:
+        """Store the records of a trace that are not stored yet."""
+        self.trace = trace
+        if self.store:
+            self.store.append(trace)
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of all calls so far."""
+        return self.trace.usage if self.trace else NO_USAGE
+
+
+@dataclass(frozen=True)
+class PreparedRequest:
+    """A request that was checked and can be answered: its refinement has not begun."""
+
+    request: ChatRequest
+    profile: Profile
+    refinement: Refinement
+    log: TraceLog
+    trace_id: str
+
+    @property
+    def max_calls(self) -> int:
+        """The number of calls after which it ends, as far as that is known beforehand: without retries and repeated questions."""
+        options = self.refinement.session.options
+        if options.budget and options.budget.calls is not None:
+            return int(options.budget.calls)
+        texts = max(options.drafts, options.width or 1) + options.max_iterations * (options.width or 1)
+        judges = sum(not grader.model_free for grader in self.refinement.trace.panel)
+        return 1 if options.plan is unrefined_plan else texts * (1 + judges)
+
+    @property
+    def max_cost(self) -> float | None:
+        """The cost in USD after which it ends; None without such a limit."""
+        budget = self.refinement.session.options.budget
+        return budget.usd if budget else None
+
+
+@dataclass
+class ProfileRefiner:
+    """Prepares the requests to one profile. Its models are connected when it is made: raises ConfigError if one cannot be."""
+
+    profile: Profile
+    models: ConnectedModels
+    limits: GatewayLimits = GatewayLimits()
+    _prices: Mapping[str, tuple[float, float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        profile = self.profile
+        names = [profile.model, *([profile.judge] if profile.judge else [])]
+        for name in names:
+            self.models.model(name)
+        self._prices = self.models.prices(*names)
+        probe = ChatRequest("chat", f"refine/{profile.name}", {}, ({"role": "user", "content": "?"},))
+        try:
+            self.prepare(probe, "probe")
+        except GatewayError as error:
+            raise ConfigError(f"profiles.{profile.name}: {error.message}") from None
+
+    def prepare(self, request: ChatRequest, trace_id: str) -> PreparedRequest:
+        """Return a checked request, whose time begins to run. Raises GatewayError 400 for what cannot be honoured."""
+        refines, log = self.is_refined(request), TraceLog()
+        if refines and is_begun(request.messages[-1]):
+            message = "messages must not end with the assistant's turn: a refined answer cannot continue it; a model pass/NAME may"
+            raise invalid_request("messages", message)
+        settings = {**self._settings(request, refines=refines), "store": log}
+        options = make_options(settings, None if request.schema is None else (request.schema or {"type": "object"}))
+        graders = request_graders(request.options, self.profile)
+        drafts = max(options.drafts, options.width or 1)
+        connected, judge = self.models.model(self.profile.model), self.profile.judge
+        writer = WriterModel(connected, request.parameters, drafts)
+        session = Session(options, writer, graders, self.models.model(judge) if judge else connected, self.models.limit_calls)
+        session.capabilities = self.models.capabilities
+        try:
+            refinement = self._refinement(request, session)
+        except ConfigError as error:
+            raise GatewayError(400, "invalid_request", str(error), param=_parameter_of(str(error)), should_retry=False) from None
+        return PreparedRequest(request, self.profile, refinement, log, trace_id)
+
+    def is_refined(self, request: ChatRequest) -> bool:
+        """Whether the text of an answer is refined."""
+        return self.profile.refine != "none" and not contains_any(request, self.profile.pass_through)
+
+    def _settings(self, request: ChatRequest, *, refines: bool) -> dict[str, Any]:
+        settings = request_settings(request, self.profile, self.limits.deadline)
+        settings["prices"] = {**(settings.get("prices") or {}), **self._prices} or None
+        if not refines:
+            kept = {name: value for name, value in settings.items() if name not in PLAN_SETTINGS}
+            return {**kept, "plan": unrefined_plan}
+        if request.tools:
+            every = settings.get("drafts", 1) if self.profile.refine == "all" else 1
+            settings |= {"drafts": max(self.profile.candidates, every), "width": None}
+        return settings
+
+    def _refinement(self, request: ChatRequest, session: Session) -> Refinement:
+        """Return the refinement of a request. Raises ConfigError."""
+        requirements = check_requirements(request.options.requirements)
+        task = Task(request.messages, tools=request.tools, tool_choice=request.tool_choice, requirements=requirements)
+        deadline_at = session.options.deadline_at
+        refinement = with_plan_in_settings(make_refinement(task, session, deadline_at, model_searched=False))
+        refinement = in_rounds(refinement, lambda: limits_left(session, deadline_at))
+        if not request.tools:
+            return refinement
+        plan = refinement.next_steps or refinement.plan
+        return replace(refinement, next_steps=tool_turn_plan(plan, session.options.drafts))
+
+
+def is_begun(message: Message) -> bool:
+    """Whether a message is a text of the assistant, which the model would continue."""
+    return message["role"] == "assistant" and not message.get("tool_calls")
+
+
+def contains_any(request: ChatRequest, texts: Sequence[str]) -> bool:
+    """Whether the last user message or a system message contains one of the texts."""
+    if not texts:
+        return False
+    system = [message_text(m) for m in request.messages if m["role"] in {"system", "developer"}]
+    last = next((message_text(m) for m in reversed(request.messages) if m["role"] == "user"), "")
+    return any(text in message for text in texts for message in (*system, last))
+
+
+def forwarded_body(request: ChatRequest, model: ServedModel) -> dict[str, Any]:
+    """Return the body of a request that is passed on to a model, without what is meant for the gateway."""
+    return {**{name: value for name, value in request.body.items() if name != "redraft"}, "model": model.model}
+
+
+# ---- plans
+
+
+def unrefined_plan(trace: Trace) -> Sequence[Step]:
+    """Return the steps of an answer that is neither graded nor refined."""
+    if trace.candidates:
+        reason = StopReason.TOOL_CALLS if trace.candidates[-1].tool_calls else StopReason.DONE
+        return [Stop(trace.candidates[-1].id, reason, "not refined")]
+    return [Generate(0, trace.task.messages)]
+
+
+def tool_turn_plan(plan: Plan, drafts: int) -> Plan:
+    """Return a plan that ends once the first drafts are graded if one of them calls tools: the best is chosen, none rewritten."""
+
+    def decide(trace: Trace) -> Sequence[Step]:
+        steps = plan(trace)
+        if not any(candidate.tool_calls for candidate in trace.candidates) or trace.tool_calling_candidate is not None:
+            return steps
+        needed = [s for s in steps if isinstance(s, Grade | Compare) or (isinstance(s, Generate) and s.id < drafts)]
+        if needed or any(isinstance(step, Stop) for step in steps):
+            return needed or steps
+        return [Stop(trace.best.id if trace.best else None, StopReason.DONE, "a turn that calls tools is not rewritten")]
+
+    return decide
+
+
+# ---- work
+
+
+async def answer_request(prepared: PreparedRequest) -> AsyncGenerator[Progress | Answer, None]:
+    """Run the refinement of a request; yield its progress, and the answer last. Raises GatewayError if there is none.
+
+    Closing it cancels the calls in flight.
+    """
+    refinement = prepared.refinement
+    trace, reported = refinement.trace, len(refinement.trace.records)
+    try:
+        async with aclosing(run_refinement(refinement)) as traces:
+            async for trace in traces:
+                for progress in progress_of(trace, trace.records[reported:]):
+                    yield progress
+                reported = len(trace.records)
+        answer = answer_of(prepared, trace)
+    except RedraftError as error:
+        raise gateway_error(error, has_text=bool(trace.candidates)) from error
+    yield answer
+
+
+def progress_of(trace: Trace, records: Sequence[Record]) -> Iterator[Progress]:
+    """Yield the progress that new records of a trace mean."""
+    for record in records:
+        match record:
+            case Candidate():
+                yield Progress("candidate", trace.iterations, None, record.role)
+            case Feedback():
+                yield Progress("grade", trace.iterations, record.score, record.reason)
+            case Outcome():
+                yield Progress("stop", trace.iterations, trace.score, record.reason)
+
+
+def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
+    """Return the answer in a finished trace. Raises RedraftError if there is none, GatewayError if it breaks the schema.
+
+    An answer that could not be graded is returned without a score.
+    """
+    best = trace.best
+    if best is None:
+        prepared.refinement.result_or_raise(trace)
+        raise ModelError("no answer could be obtained")
+    finish_reason = "tool_calls" if best.tool_calls else "length" if best.truncated else "stop"
+    if prepared.refinement.answer is not None and finish_reason == "stop":
+        _check_schema(prepared.refinement, trace)
+    outcome = trace.outcome
+    return Answer(
+        model=prepared.request.model,
+        trace_id=prepared.trace_id,
+        text=best.text,
+        tool_calls=best.tool_calls,
+        finish_reason=finish_reason,
+        usage=own_usage(trace, best),
+        total=trace.usage,
+        score=trace.score,
+        iterations=trace.iterations,
+        stop=str(outcome.reason) if outcome else "",
+        reason=_reason_of(trace),
+    )
+
+
+def _reason_of(trace: Trace) -> str:
+    """Return why a refinement ended; if no grader could say anything, with what went wrong in the first of them."""
+    note = trace.outcome.note if trace.outcome else ""
+    failures = grader_messages(trace) if trace.score is None else []
+    return f"{note}: {failures[0][:500]}" if failures and failures[0] not in note else note
+
+
+def own_usage(trace: Trace, candidate: Candidate) -> Usage:
+    """Return the usage of the call that wrote a candidate, or the text that the editor repaired."""
+    while candidate.role == "repair" and candidate.parent is not None and candidate.usage == NO_USAGE:
+        candidate = trace.by_id[candidate.parent]
+    return candidate.usage
+
+
+def _check_schema(refinement: Refinement, trace: Trace) -> None:
+    """Raise GatewayError unless the best answer follows the schema of the request."""
+    form, best = refinement.answer, trace.best
+    if form is None or best is None or parsed_answer(trace, form) is not None:
+        return
+    try:
+        form.read(best.text)
+    except ValueError as error:
+        message = f"no answer follows the schema of the request: {error_text(error)[:500]}"
+        raise GatewayError(502, "schema_not_met", message, should_retry=False) from None
+
+
+# ---- errors
+
+
+def gateway_error(error: RedraftError, *, has_text: bool = False) -> GatewayError:
+    """Return what a client is told of an error. `has_text`: texts were paid for, and asking again would pay for them again."""
+    wait = getattr(error, "retry_after", None)
+    cause = error.__cause__ if isinstance(error, GradingError) and isinstance(error.__cause__, ModelError) else error
+    status, code, text = _status_of(cause)
+    may_retry = status in {429, 503} and not has_text
+    return GatewayError(
+        status, code, f"{text}: {error}" if text else str(error), retry_after=wait, should_retry=None if may_retry else False
+    )
+
+
+def _status_of(error: BaseException) -> tuple[int, str, str]:
+    """Return the status, the code and the beginning of the message for an error."""
+    match error:
+        case ConfigError():
+            return 400, "invalid_request", ""
+        case AuthenticationError():
+            return 502, "upstream_authentication", "the model behind the gateway refused the gateway's own key"
+        case RateLimitError():
+            return 429, "rate_limit_exceeded", "the model behind the gateway receives too many requests"
+        case ContextLengthError():
+            return 400, "context_length_exceeded", ""
+        case ContentFilterError():
+            return 400, "content_filter", ""
+        case ModelTimeoutError():
+            return 504, "upstream_timeout", "the model behind the gateway did not answer in time"
+        case ModelUnavailableError() if error.status in {503, 529}:
+            return 503, "upstream_overloaded", "the model behind the gateway is overloaded"
+        case ModelUnavailableError():
+            return 502, "upstream_unavailable", "the model behind the gateway is not available"
+        case BudgetExhaustedError() if error.limit == "deadline":
+            return 504, "deadline_exceeded", ""
+        case BudgetExhaustedError():
+            return 402, "budget_exhausted", "the budget of a request to this profile is used up before there is an answer"
+        case ModelError() if error.status in {400, 413, 422}:
+            return error.status or 400, "upstream_refused", "the model behind the gateway refused the request"
+        case _:
+            return 502, "upstream_error", ""
+
+
+def _parameter_of(message: str) -> str | None:
+    """Return the field of a request that a message about a setting begins with."""
+    word = message.partition(":")[0].partition(" ")[0]
+    return {"answer": "response_format", "task": "messages"}.get(word, word if word.isidentifier() else None)

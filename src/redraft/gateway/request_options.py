@@ -1,0 +1,108 @@
+"""What a request may choose of its refinement: within the maxima of its profile, and nothing that names files, code or hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+from ..errors import ConfigError
+from ..graders import Judge, Rubric
+from ..graders.foreign import foreign_grader
+from ..graders.rubric import is_gallery_rubric
+from ..middleware import Budget
+from ..options import Options
+from ..requirements import parse
+from ..settings import OptionFields
+from .config import Profile
+from .exchange import ChatRequest, RequestOptions, invalid_request
+
+TASK_FIELDS = frozenset({"messages", "tools"})  # of a request
+MAX_RUBRIC_CHARS = 20_000
+
+
+def profile_settings(profile: Profile) -> dict[str, Any]:
+    """Return the settings of a profile as `refine` takes them."""
+    settings = dict(profile.settings)
+    if isinstance(budget := settings.get("budget"), Mapping):
+        settings["budget"] = Budget(**budget)
+    return settings
+
+
+def request_settings(request: ChatRequest, profile: Profile, deadline: float) -> dict[str, Any]:
+    """Return the settings of the refinement of a request: those of its profile, changed by what the request chooses."""
+    settings = profile_settings(profile)
+    max_tokens = min((n for n in (request.max_tokens, settings.get("max_tokens")) if n is not None), default=None)
+    chosen = {"temperature": request.temperature, "max_tokens": max_tokens, "seed": request.seed}
+    settings |= {name: value for name, value in chosen.items() if value is not None}
+    for name, value in (("target_score", request.options.target_score), ("max_iterations", request.options.max_iterations)):
+        if value is not None:
+            settings[name] = min(value, largest(profile, name))
+    settings["deadline"] = min(settings.get("deadline") or inf, deadline)
+    return settings
+
+
+def largest(profile: Profile, name: str) -> Any:
+    """Return the largest value that a request may choose; without a maximum, its own iterations, and any target."""
+    if name in profile.maximum:
+        value = profile.maximum[name]
+        return int(value) if name == "max_iterations" else value
+    default = {field.name: field.default for field in _FIELDS}["max_iterations"]
+    return 1.0 if name == "target_score" else profile.settings.get(name, default)
+
+
+_FIELDS = tuple(OptionFields.__dataclass_fields__.values())
+
+
+def request_graders(options: RequestOptions, profile: Profile) -> Any:
+    """Return the graders of a request: those that it names and a judge by its rubric, else those of its profile.
+
+    Raises GatewayError 400 for a grader that a request may not name.
+    """
+    if options.graders is None and options.rubric is None:
+        return profile.graders
+    graders: list[Any] = [_checked_grader(spec, profile) for spec in options.graders or ()]
+    if options.rubric is not None:
+        graders.append(_judge_by(options.rubric))
+    return graders
+
+
+def check_requirements(specs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the requirements of a request. Raises GatewayError 400 for one that is unknown or reads a file."""
+    for spec in specs:
+        try:
+            parse(spec, files=False)
+        except ConfigError as error:
+            raise invalid_request("redraft.requirements", f"redraft.requirements: {error}") from None
+    return specs
+
+
+def _judge_by(rubric: str) -> Judge:
+    """Return a judge by a rubric of the gallery, or by criteria in words."""
+    if not rubric.strip() or len(rubric) > MAX_RUBRIC_CHARS:
+        raise invalid_request("redraft.rubric", f"redraft.rubric must be a text of 1 to {MAX_RUBRIC_CHARS:,} characters")
+    try:
+        if is_gallery_rubric(rubric):
+            return Judge(rubric, f"judge:{rubric}")
+        return Judge(Rubric.from_data({"criteria": {"overall": rubric}}, "rubric", "redraft.rubric"), "judge:rubric")
+    except ConfigError as error:
+        raise invalid_request("redraft.rubric", f"redraft.rubric: {error}") from None
+
+
+def _checked_grader(spec: str, profile: Profile) -> Any:
+    """Return the grader that a request names. Raises GatewayError 400 if it may not."""
+    own = profile.graders if isinstance(profile.graders, list | tuple) else (profile.graders,)
+    if spec in [grader for grader in own if isinstance(grader, str)]:
+        return spec
+    try:
+        return foreign_grader(spec, TASK_FIELDS)
+    except ConfigError as error:
+        raise invalid_request("redraft.graders", f"redraft.graders: {error}") from None
+
+
+def make_options(settings: Mapping[str, Any], answer: Any) -> Options:
+    """Return checked options. Raises GatewayError 400."""
+    try:
+        return Options.from_settings(dict(settings), answer)  # type: ignore[arg-type]
+    except ConfigError as error:
+        raise invalid_request(str(error).partition(":")[0].partition(" ")[0], str(error)) from None

@@ -1,0 +1,394 @@
+"""What the gateway keeps of requests: facts in requests.db, and traces in gateway.journal, for as long as each profile allows.
+
+| level | facts | trace |
+|---|---|---|
+| off | no | no |
+| metadata | yes | no |
+| full | yes | yes, with the prompt, the answers and the grades |
+
+A request with `store: false` is kept at level "metadata" at most. Facts hold no text of a request (see `request_table`). The
+journal has one run for each model that clients name, so `redraft view` shows it, also while the gateway runs. Its lock lets one
+process at a time use the folder.
+
+Nothing here makes a request fail: errors are counted, logged once, and tell `RequestStore.problem` until writing works again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..core.records import Candidate, Outcome, StopReason
+from ..core.serialize import record_to_json
+from ..core.task import Task
+from ..core.trace import Trace
+from ..errors import StoreError
+from ..log import log
+from ..runs.row_result import RowResult, row_result
+from ..storage.journal import Journal
+from ..storage.secure_files import make_folder
+from ..threads import run_in_thread
+from ..usage import Usage, unknown_usage
+from .config import GatewayConfig, Retention
+from .request_table import RequestFacts, RequestOutcomeName, RequestTable, find_request
+
+JOURNAL = "gateway.journal"
+TABLE = "requests.db"
+DAY = 86_400.0
+MEGABYTE = 10**6
+MAINTENANCE_SECONDS = 60.0
+RECOVERY_SECONDS = 5.0
+CLIENT_WENT_AWAY = 499
+"""The status of a request whose client closed the connection, as in nginx."""
+HEADER_BYTES = RESULT_BYTES = 500  # of a trace and of its result besides their texts, roughly
+MAX_EXCHANGE_BYTES = 2**20
+"""Bytes of a request, and of a reply, that was passed on and is kept."""
+USAGE_FACTS = ("calls", "input_tokens", "output_tokens", "cost")
+store_log = log.getChild("gateway.store")
+
+
+class Owner(Protocol):
+    """Who sends a request: the ID and the name of the API key."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnd:
+    """How a request ended. What is None or "" is taken from the trace, if there is one, else unknown.
+
+    `status`: the HTTP status; 499 if the client went away. `usage`: that of all calls. `error`: the code of the error.
+    """
+
+    status: int
+    error: str = ""
+    usage: Usage | None = None
+    score: float | None = None
+    iterations: int | None = None
+    stop: str = ""
+
+    @property
+    def outcome(self) -> RequestOutcomeName:
+        if self.status == CLIENT_WENT_AWAY:
+            return "cancelled"
+        return "failed" if self.error or self.status >= 400 else "answered"
+
+
+def retentions(config: GatewayConfig) -> dict[str, Retention]:
+    """Return the retention of each model that clients can name."""
+    refined = {f"refine/{name}": profile.retention for name, profile in config.profiles.items()}
+    return refined | {f"pass/{name}": config.passed_retention for name in config.models}
+
+
+class RequestStore:
+    """The store of one gateway, in a folder. Raises StoreError if it cannot be opened, or another process has it open.
+
+    `retentions`: by model, see `retentions`; requests for other models are kept as `Retention()` says. It may be replaced at any
+    time. `on_error` is called once for each error, from any thread. Requests that an earlier process did not finish get the outcome
+    "interrupted".
+    """
+
+    def __init__(
+        self, folder: Path, retentions: Mapping[str, Retention] | None = None, on_error: Callable[[], None] = lambda: None
+    ) -> None:
+        self.folder, self.retentions, self._on_error = folder, retentions or {}, on_error
+        self._last_report = ""
+        make_folder(folder)
+        self._journal = _open_journal(folder / JOURNAL)
+        try:
+            self._table = RequestTable(folder / TABLE, self.report)
+            self._purge_error: StoreError | None = None
+            self._open_requests: dict[str, RequestRecorder] = {}
+            self._positions = {run.name: _last_position(self._journal, run.name) for run in self._journal.runs()}
+            self._close_interrupted()
+        except BaseException:
+            self._journal.close()
+            raise
+
+    @property
+    def problem(self) -> str:
+        """Why something cannot be written or deleted at present; "" if all is well."""
+        error = self._table.error or self._journal.write_error or self._purge_error
+        return str(error) if error else ""
+
+    def begin(
+        self, trace_id: str, owner: Owner, model: str, wire: str, retention: Retention, *, is_stored: bool = True
+    ) -> RequestRecorder:
+        """Record that a request started. Returns at once.
+
+        The result is what `refine` takes as `store`. `is_stored`: False if the client asks that nothing of it be kept.
+        """
+        level = "metadata" if retention.level == "full" and not is_stored else retention.level
+        facts = RequestFacts(trace_id, time.time(), owner.id, owner.name, model, wire, level)
+        recorder = self._open_requests[trace_id] = RequestRecorder(self, facts)
+        if level != "off":
+            self._table.put(facts)
+        return recorder
+
+    def record(self, trace_id: str, trace: Trace) -> None:
+        """Record what a trace has of new records. Returns at once."""
+        if recorder := self._open_requests.get(trace_id):
+            recorder.append(trace)
+
+    def finish(self, trace_id: str, end: RequestEnd) -> RequestFacts:
+        """Record how a request ended, and return its facts. Returns at once."""
+        return self._open_requests[trace_id].finish(end)
+
+    async def wait_for_commit(self) -> None:
+        """Wait until what was recorded before is committed, so that it survives `kill -9`. Returns even if that fails."""
+        for part in (self._table, self._journal):
+            try:
+                await part.wait_for_commit()
+            except StoreError as error:
+                self.report(error)
+
+    def find(self, trace_id: str) -> StoredRequest | None:
+        """Return a request; None if the store has none of that ID. Blocks."""
+        facts = self._table.find(trace_id)
+        return StoredRequest(facts, _stored_trace(self._journal, facts)) if facts else None
+
+    def purge(self) -> int:
+        """Delete what its retention no longer allows, and return the number of requests. Blocks: call it in another thread."""
+        count = 0
+        for model in self._table.models():
+            retention = self.retentions.get(model, Retention())
+            ids = self._table.surplus_ids(model, time.time() - retention.days * DAY, retention.megabytes * MEGABYTE)
+            if ids and self._journal.has_run(model):
+                self._journal.erase(model, ids)
+            if ids:
+                self._table.delete(ids)
+            count += len(ids)
+        return count
+
+    async def maintain(self) -> None:
+        """Purge now and then every minute, and open the journal again after an error, until cancelled."""
+        while True:
+            try:
+                await run_in_thread(self._reopen_journal)
+                await run_in_thread(self.purge)
+                self._purge_error = None
+                if not self.problem:
+                    self._last_report = ""
+            except StoreError as error:
+                self._purge_error = error
+                self.report(error)
+            await asyncio.sleep(RECOVERY_SECONDS if self.problem else MAINTENANCE_SECONDS)
+
+    def close(self) -> None:
+        """Commit everything and release the files. Requests without an outcome get "interrupted"."""
+        for recorder in list(self._open_requests.values()):
+            recorder.interrupt()
+        self._table.close()
+        self._journal.close()
+
+    # --- for RequestRecorder ---
+
+    @property
+    def journal(self) -> Journal:
+        """The journal that is open at present."""
+        return self._journal
+
+    def next_position(self, model: str) -> int:
+        """Return the position of a new row, and create its run if there is none."""
+        if not self._journal.has_run(model):
+            self._journal.update_run(model, model=model, invocation=1)
+        self._positions[model] = position = self._positions.get(model, -1) + 1
+        return position
+
+    def end(self, facts: RequestFacts) -> None:
+        """Record the last facts of a request."""
+        self._open_requests.pop(facts.trace_id, None)
+        if facts.level != "off":
+            self._table.put(facts)
+
+    def report(self, error: StoreError) -> None:
+        """Count an error, and log it unless it is that of the last time."""
+        self._on_error()
+        if str(error) != self._last_report:
+            self._last_report = str(error)
+            store_log.error("%s", error)
+
+    def _reopen_journal(self) -> None:
+        """Open the journal again if writing failed; requests in progress write their whole trace into it."""
+        if self._journal.write_error:
+            self._journal.close()
+            self._journal = _open_journal(self.folder / JOURNAL)
+
+    def _close_interrupted(self) -> None:
+        """Give an outcome to what an earlier process left without: rows of the table, and traces that have no row there."""
+        for facts in self._table.in_progress():
+            self._table.put(_interrupted_request(facts, _stored_trace(self._journal, facts)))
+        for run in self._journal.runs():
+            for id in self._table.missing_ids(self._journal.row_ids(run.name)):
+                facts = RequestFacts(id, time.time(), model=run.name, level="full")
+                self._table.put(_interrupted_request(facts, _stored_trace(self._journal, facts)))
+        self._table.flush()
+
+
+class RequestRecorder:
+    """Records one request; `append` makes it a store for `refine`."""
+
+    def __init__(self, store: RequestStore, facts: RequestFacts) -> None:
+        self.facts = facts
+        self._store, self._started = store, time.monotonic()
+        self._trace: Trace | None = None
+        self._journal: Journal | None = None
+        self._record_count = 0
+        self._trace_bytes = 0
+
+    def append(self, trace: Trace) -> None:
+        """Record the new records of a trace. Returns at once."""
+        self._trace = trace
+        if self.keeps_texts:
+            try:
+                self._write(trace)
+            except StoreError as error:
+                self._store.report(error)
+
+    @property
+    def keeps_texts(self) -> bool:
+        """Whether the texts of the request are kept."""
+        return self.facts.level == "full"
+
+    async def wait_for_commit(self) -> None:
+        """Wait until the texts that were recorded survive `kill -9`. Returns even if that fails, and at once if none are kept."""
+        if self.keeps_texts:
+            try:
+                await self._store.journal.wait_for_commit()
+            except StoreError as error:
+                self._store.report(error)
+
+    def record_exchange(self, request: bytes, reply: bytes) -> None:
+        """Record a request that was passed on and its reply as they are, each up to MAX_EXCHANGE_BYTES. Returns at once."""
+        if self.keeps_texts:
+            trace = exchange_trace(request, reply, self.facts.model)
+            try:
+                self._write(trace)
+                self._write_result(replace(row_result(trace), status="done"))
+            except StoreError as error:
+                self._store.report(error)
+
+    def finish(self, end: RequestEnd) -> RequestFacts:
+        """Record how the request ended, and return its facts. A second call changes nothing."""
+        if self.facts.outcome is None:
+            self._finish_row()
+            changes = trace_facts(self._trace) | usage_facts(end.usage)
+            changes |= {name: value for name in ("score", "iterations", "stop") if (value := getattr(end, name)) not in {None, ""}}
+            self._end(changes, end.outcome, end.status, end.error)
+        return self.facts
+
+    def interrupt(self) -> None:
+        """Record that the gateway ends before the request."""
+        self._end(trace_facts(self._trace), "interrupted", None, "")
+
+    def _end(self, changes: dict[str, Any], outcome: RequestOutcomeName, status: int | None, error: str) -> None:
+        milliseconds = round((time.monotonic() - self._started) * 1000, 3)
+        self.facts = replace(
+            self.facts,
+            outcome=outcome,
+            status=status,
+            error=error,
+            milliseconds=milliseconds,
+            trace_bytes=self._trace_bytes,
+            **changes,
+        )
+        self._store.end(self.facts)
+
+    def _write(self, trace: Trace) -> None:
+        """Write new records; all of them if the journal was opened again since the last call."""
+        journal, id, model = self._store.journal, self.facts.trace_id, self.facts.model
+        if journal is not self._journal:
+            position = self._store.next_position(model)
+            journal.begin_row(model, id, position, "", {}, trace.header())
+            self._journal, self._record_count, self._trace_bytes = journal, 0, task_bytes(trace)
+        lines = [record_to_json(record) for record in trace.records[self._record_count :]]
+        if lines:
+            journal.append_records(model, id, self._record_count, lines)
+            self._record_count += len(lines)
+            self._trace_bytes += sum(map(len, lines))
+
+    def _finish_row(self) -> None:
+        if self._trace is not None and self.keeps_texts:
+            try:
+                self._write(self._trace)
+                self._write_result(row_result(self._trace))
+            except StoreError as error:
+                self._store.report(error)
+
+    def _write_result(self, result: RowResult) -> None:
+        """Write the result of a trace, so that `redraft view` shows its figures."""
+        self._trace_bytes += len(result.columns["best"] or "") + RESULT_BYTES
+        self._store.journal.finish_row(self.facts.model, self.facts.trace_id, result.status, result.as_data())
+
+
+def exchange_trace(request: bytes, reply: bytes, model: str) -> Trace:
+    """Return the trace of a request that was passed on: the bodies of the request and of the reply as texts."""
+    prompt, text = (body[:MAX_EXCHANGE_BYTES].decode(errors="replace") for body in (request, reply))
+    answer = Candidate(0, text, by=model, role="generate", truncated=len(reply) > MAX_EXCHANGE_BYTES, usage=unknown_usage())
+    return Trace(Task(prompt)) + answer + Outcome(0, StopReason.DONE, "passed on unrefined")
+
+
+@dataclass(frozen=True)
+class StoredRequest:
+    """A request of the store. `trace`: None if only the facts were kept."""
+
+    facts: RequestFacts
+    trace: Trace | None = field(default=None, repr=False)
+
+
+def find_stored_request(folder: Path, trace_id: str) -> StoredRequest | None:
+    """Return a request in the folder of a gateway, which may be running; None if there is none of that ID. Raises StoreError."""
+    facts = find_request(folder / TABLE, trace_id)
+    if facts is None or facts.level != "full" or not (folder / JOURNAL).is_file():
+        return StoredRequest(facts) if facts else None
+    with Journal(folder / JOURNAL, read_only=True) as journal:
+        return StoredRequest(facts, _stored_trace(journal, facts))
+
+
+def _stored_trace(journal: Journal, facts: RequestFacts) -> Trace | None:
+    return journal.trace(facts.model, facts.trace_id) if journal.has_run(facts.model) else None
+
+
+def _open_journal(path: Path) -> Journal:
+    journal = Journal(path)
+    try:
+        journal.use_incremental_vacuum()
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
+def _last_position(journal: Journal, run: str) -> int:
+    return max((position for position, *_ in journal.row_states(run).values()), default=-1)
+
+
+def _interrupted_request(facts: RequestFacts, trace: Trace | None) -> RequestFacts:
+    size = task_bytes(trace) + sum(len(record_to_json(record)) for record in trace.records) if trace else 0
+    return replace(facts, outcome="interrupted", trace_bytes=size, **trace_facts(trace))
+
+
+def task_bytes(trace: Trace) -> int:
+    """Return roughly how many bytes the task and the settings of a trace take in the journal."""
+    return len(str(trace.task)) + HEADER_BYTES
+
+
+def trace_facts(trace: Trace | None) -> dict[str, Any]:
+    """Return the facts that a trace tells."""
+    if trace is None:
+        return {}
+    stop = str(trace.outcome.reason) if trace.outcome else ""
+    return {"score": trace.score, "iterations": trace.iterations, "stop": stop, **usage_facts(trace.usage)}
+
+
+def usage_facts(usage: Usage | None) -> dict[str, Any]:
+    """Return the facts that a usage tells; none if there is no usage."""
+    return {name: getattr(usage, name) for name in USAGE_FACTS} if usage is not None else {}

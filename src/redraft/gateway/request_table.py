@@ -1,0 +1,385 @@
+"""The table of requests, in one SQLite file: who asked for what, when, and how it ended; never a text of a request.
+
+One thread commits. `RequestTable.put` returns within microseconds, and what was put survives `kill -9` from then on: it is also a
+line of the file NAME.pending, which is read again at the next start. Rows that cannot be committed wait in memory, at most
+MAX_WAITING of them, and are tried again; `RequestTable.error` says why. A row has no outcome while its request is being answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from operator import attrgetter
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Any, Literal, TypeAlias, get_args
+
+import orjson
+
+from ..core.serialize import field_validators
+from ..errors import StoreError
+from ..storage.schema import check_owner, is_new, open_connection, set_time_limit
+from ..storage.secure_files import create_file, open_private
+
+RequestOutcomeName: TypeAlias = Literal["answered", "failed", "cancelled", "interrupted"]
+APPLICATION_ID = int.from_bytes(b"Rdfr")
+SCHEMA = 1
+MAX_WAITING = 10_000
+"""Rows that wait in memory while the file cannot be written; the oldest are lost first."""
+RETRY_SECONDS = 1.0
+GATHER_SECONDS = 0.02
+"""How long rows are gathered before they are committed: a thread that wakes up for each row would slow the event loop down."""
+IDS_PER_STATEMENT = 500
+MAX_PENDING_BYTES = 16 * 2**20
+MAX_COMMITTED_BYTES = 2**18  # of the file of pending rows, before it is emptied
+READ_SECONDS = 30.0
+LAST_TIME = 253_402_300_800  # the year 10000, which datetime does not know
+ROW_BYTES = 300
+"""Bytes that a row takes in the file, with its indices, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """What is known of a request besides its content. What is unknown is None.
+
+    `started_at`: Unix time in seconds. `model`: as the client named it, such as "refine/fast". `level`: what is kept of it, "off",
+    "metadata" or "full". `outcome`: None while it is being answered; "cancelled": the client went away; "interrupted": the gateway
+    ended first. `error`: the code of the error, such as "budget_exhausted". `trace_bytes`: the size of the trace in the journal.
+    """
+
+    trace_id: str
+    started_at: float = 0.0
+    key_id: str = ""
+    key_name: str = ""
+    model: str = ""
+    wire: str = ""
+    level: str = "off"
+    outcome: RequestOutcomeName | None = None
+    status: int | None = None
+    error: str = ""
+    score: float | None = None
+    iterations: int | None = None
+    stop: str = ""
+    calls: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: float | None = None
+    milliseconds: float | None = None
+    trace_bytes: int = 0
+
+    def as_data(self) -> dict[str, Any]:
+        """Return plain data for programs, with the time as ISO 8601."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        return data | {"started_at": datetime.fromtimestamp(self.started_at, UTC).isoformat(timespec="milliseconds")}
+
+
+COLUMNS = tuple(field.name for field in fields(RequestFacts))
+TABLES = """
+CREATE TABLE requests (
+    trace_id TEXT PRIMARY KEY, started_at REAL NOT NULL, key_id TEXT NOT NULL, key_name TEXT NOT NULL, model TEXT NOT NULL,
+    wire TEXT NOT NULL, level TEXT NOT NULL, outcome TEXT, status INTEGER, error TEXT NOT NULL, score REAL, iterations INTEGER,
+    stop TEXT NOT NULL, calls INTEGER, input_tokens INTEGER, output_tokens INTEGER, cost REAL, milliseconds REAL,
+    trace_bytes INTEGER NOT NULL
+);
+CREATE INDEX requests_by_model ON requests (model, started_at, trace_bytes);
+CREATE INDEX requests_in_progress ON requests (trace_id) WHERE outcome IS NULL;
+"""
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM requests"  # noqa: S608  (the names of the columns)
+UPSERT = f"""INSERT INTO requests ({", ".join(COLUMNS)}) VALUES ({", ".join("?" * len(COLUMNS))})
+ON CONFLICT (trace_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in COLUMNS[COLUMNS.index("level") :])}
+WHERE excluded.outcome IS NOT NULL OR requests.outcome IS NULL"""  # noqa: S608  (a start that is read again does not undo an end)
+OLDER = "SELECT trace_id FROM requests WHERE model = ? AND started_at < ? AND outcome IS NOT NULL"
+TOTAL_BYTES = f"SELECT total(trace_bytes + {ROW_BYTES}) FROM requests WHERE model = ?"  # noqa: S608
+OVER_SIZE = f"""SELECT trace_id FROM (
+    SELECT trace_id, outcome, sum(trace_bytes + {ROW_BYTES}) OVER (ORDER BY started_at DESC, trace_id) AS total
+    FROM requests WHERE model = ?
+) WHERE total > ? AND outcome IS NOT NULL"""  # noqa: S608
+row_values = attrgetter(*COLUMNS)
+Notification: TypeAlias = Callable[[], None]
+
+
+class PendingRows:
+    """The rows that may not be committed yet, as lines of a file. What cannot be written or read is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = open_private(path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise _store_error(path, "opened", error) from error
+        self._size = 0
+
+    def read(self) -> list[RequestFacts]:
+        """Return the rows that an earlier process has written."""
+        rows = []
+        for line in self._file.read(MAX_PENDING_BYTES).splitlines():
+            with suppress(ValueError, TypeError, StoreError):
+                rows.append(_facts(self._path, tuple(orjson.loads(line))))
+        self._size = self._file.seek(0, os.SEEK_END)
+        return rows
+
+    def add(self, facts: RequestFacts) -> None:
+        if self._size < MAX_PENDING_BYTES:
+            with suppress(OSError, TypeError):
+                self._size += self._file.write(orjson.dumps(row_values(facts)) + b"\n")
+
+    def clear(self, *, above: int) -> None:
+        """Remove all rows, if the file is larger than so many bytes."""
+        if self._size > above:
+            with suppress(OSError):
+                self._file.truncate(0)
+                self._size = self._file.seek(0)
+
+    def close(self) -> None:
+        """Release the file, and remove it if it is empty."""
+        self._file.close()
+        if not self._size:
+            self._path.unlink(missing_ok=True)
+
+
+class RequestTable:
+    """The open table, which one process at a time may write. `on_error` is called with each error, from any thread."""
+
+    def __init__(self, path: Path, on_error: Callable[[StoreError], None]) -> None:
+        self.path, self._on_error = path, on_error
+        self.error: StoreError | None = None
+        self.lost_rows = 0
+        _create(path)
+        try:
+            self._connection = _open(path, "mode=rw")
+        except sqlite3.Error as error:
+            raise _store_error(path, "opened", error) from error
+        self._queue: SimpleQueue[RequestFacts | Notification | None] = SimpleQueue()
+        self._pending, self._lock = PendingRows(path.with_name(f"{path.name}.pending")), Lock()
+        for facts in self._pending.read():
+            self._queue.put(facts)
+        self._closing = Event()
+        self._urgent = Event()
+        self._thread = Thread(target=self._run, name="redraft-requests", daemon=True)
+        self._thread.start()
+
+    def put(self, facts: RequestFacts) -> None:
+        """Write a row, replacing that of the same request. Returns at once."""
+        with self._lock:
+            self._pending.add(facts)
+            self._queue.put(facts)
+
+    def flush(self) -> None:
+        """Block until everything that was put before is committed. Raises StoreError if that fails."""
+        done = Event()
+        self._queue.put(done.set)
+        self._urgent.set()
+        done.wait()
+        self._check()
+
+    async def wait_for_commit(self) -> None:
+        """Wait until everything that was put before is committed. Raises StoreError if that fails."""
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def notify() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(done.set)
+
+        self._queue.put(notify)
+        self._urgent.set()
+        await done.wait()
+        self._check()
+
+    def close(self) -> None:
+        """Commit what was put, if the file can be written, and release it."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._queue.put(None)
+            self._urgent.set()
+            self._thread.join()
+            self._pending.close()
+            self._connection.close()
+
+    def in_progress(self) -> list[RequestFacts]:
+        """Return the requests without an outcome."""
+        self.flush()
+        with self._reader() as connection:
+            return [_facts(self.path, row) for row in connection.execute(f"{SELECT} WHERE outcome IS NULL")]
+
+    def find(self, trace_id: str) -> RequestFacts | None:
+        """Return a request; None if there is none of that ID."""
+        self.flush()
+        return find_request(self.path, trace_id)
+
+    def models(self) -> list[str]:
+        """Return the models that requests named."""
+        with self._reader() as connection:
+            return [model for (model,) in connection.execute("SELECT DISTINCT model FROM requests")]
+
+    def missing_ids(self, ids: Iterable[str]) -> list[str]:
+        """Return those IDs that the table does not have."""
+        with self._reader() as connection:
+            find = "SELECT 1 FROM requests WHERE trace_id = ?"
+            return [id for id in ids if connection.execute(find, (id,)).fetchone() is None]
+
+    def surplus_ids(self, model: str, since: float, max_bytes: float) -> list[str]:
+        """Return the finished requests for a model that are older than `since`, and the oldest of more than `max_bytes` bytes."""
+        with self._reader() as connection:
+            ids = [id for (id,) in connection.execute(OLDER, (model, since))]
+            if connection.execute(TOTAL_BYTES, (model,)).fetchone()[0] > max_bytes:
+                ids += [id for (id,) in connection.execute(OVER_SIZE, (model, max_bytes))]
+        return list(dict.fromkeys(ids))
+
+    def delete(self, ids: list[str]) -> None:
+        """Delete rows, and give their space back. Blocks for a while; meant for another thread than the event loop's."""
+        with self._reader("mode=rw") as connection:
+            for start in range(0, len(ids), IDS_PER_STATEMENT):
+                part = ids[start : start + IDS_PER_STATEMENT]
+                connection.execute(
+                    f"DELETE FROM requests WHERE trace_id IN ({', '.join('?' * len(part))})",  # noqa: S608
+                    part,
+                )
+            connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    @contextmanager
+    def _reader(self, mode: str = "mode=ro") -> Iterator[sqlite3.Connection]:
+        """Yield a connection for this thread. Errors of SQLite become StoreErrors."""
+        try:
+            with closing(_open(self.path, mode)) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise _store_error(self.path, "read", error) from error
+
+    def _check(self) -> None:
+        if self.error:
+            raise StoreError(str(self.error))
+
+    def _run(self) -> None:
+        """Commit what is in the queue, together; after an error, try again until it works or the table is closed."""
+        rows: list[RequestFacts] = []
+        is_open = True
+        while is_open:
+            notifications, is_open = self._next_group(rows)
+            self._commit(rows)
+            self._clear_pending(rows, above=MAX_COMMITTED_BYTES if is_open else 0)
+            for notify in notifications:
+                notify()
+
+    def _clear_pending(self, rows: list[RequestFacts], *, above: int) -> None:
+        """Remove the pending rows once all are committed. The lock keeps others from being added meanwhile."""
+        if not rows:
+            with self._lock:
+                if self._queue.empty():
+                    self._pending.clear(above=above)
+
+    def _next_group(self, rows: list[RequestFacts]) -> tuple[list[Notification], bool]:
+        """Add what is in the queue to `rows`, and return those to notify after the commit, and whether the table is still open.
+
+        Waits until there is something, or after an error until the next try.
+        """
+        notifications: list[Notification] = []
+        is_open = True
+        with suppress(Empty):
+            item = self._queue.get(timeout=RETRY_SECONDS if rows else None)
+            self._urgent.wait(GATHER_SECONDS)
+            self._urgent.clear()
+            while True:
+                if item is None:
+                    is_open = False
+                elif isinstance(item, RequestFacts):
+                    rows.append(item)
+                else:
+                    notifications.append(item)
+                item = self._queue.get_nowait()
+        if (surplus := len(rows) - MAX_WAITING) > 0 and self.error:
+            self.lost_rows += surplus
+            del rows[:surplus]
+        return notifications, is_open
+
+    def _commit(self, rows: list[RequestFacts]) -> None:
+        if not rows:
+            return
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            latest = {row.trace_id: row for row in sorted(rows, key=_has_outcome)}
+            self._connection.executemany(UPSERT, map(row_values, latest.values()))
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            self.error = _store_error(self.path, "written", error)
+            self._on_error(self.error)
+        else:
+            rows.clear()
+            self.error = None
+
+
+def _has_outcome(facts: RequestFacts) -> bool:
+    return facts.outcome is not None
+
+
+def find_request(path: Path, trace_id: str) -> RequestFacts | None:
+    """Return the request of that ID in a file that another process may write; None if it has none, or there is no file."""
+    if is_new(path):
+        return None
+    try:
+        with closing(_open(path, "mode=ro")) as connection:
+            set_time_limit(connection, READ_SECONDS)
+            row = connection.execute(f"{SELECT} WHERE trace_id = ?", (trace_id,)).fetchone()
+    except sqlite3.Error as error:
+        raise _store_error(path, "read", error) from error
+    return _facts(path, row) if row else None
+
+
+def _facts(path: Path, row: tuple[Any, ...]) -> RequestFacts:
+    """Return the facts in a row. Raises StoreError for values that this module does not write."""
+    facts = RequestFacts(*row)
+    checks = field_validators(RequestFacts)
+    invalid = next((name for name in COLUMNS if not checks[name](getattr(facts, name))), None)
+    if invalid is None and facts.outcome not in (None, *get_args(RequestOutcomeName)):
+        invalid = "outcome"
+    if invalid is None and not 0 <= facts.started_at < LAST_TIME:
+        invalid = "started_at"
+    if invalid:
+        raise StoreError(f"the table of requests {str(path)!r} is damaged: {invalid} cannot be {getattr(facts, invalid)!r:.80}")
+    return facts
+
+
+def _create(path: Path) -> None:
+    """Create the file, readable by its owner only, unless it exists."""
+    check_owner(path)
+    if not is_new(path):
+        return
+    try:
+        if not path.exists():
+            create_file(path).close()
+        with closing(open_connection(path, "mode=rw")) as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.executescript(TABLES)
+            connection.execute("PRAGMA journal_mode = WAL")
+    except (OSError, sqlite3.Error) as error:
+        raise _store_error(path, "created", error) from error
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    """Open a connection. Raises StoreError for a file of another program or release."""
+    connection = open_connection(path, mode)
+    try:
+        identity = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+        if identity != [APPLICATION_ID, SCHEMA]:
+            raise StoreError(f"{str(path)!r} is not a table of requests that this release reads: move it away")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _store_error(path: Path, action: str, error: Exception) -> StoreError:
+    return StoreError(f"the table of requests {str(path)!r} cannot be {action}: {getattr(error, 'strerror', None) or error}")

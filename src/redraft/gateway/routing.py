@@ -1,0 +1,143 @@
+"""Where requests go: the profiles and the models of one configuration, with the connections to them.
+
+A `Routing` is never changed. When the configuration is read again, requests at work keep the one that they began with, and it is
+closed after the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+from ..checks import format_value
+from ..errors import ConfigError
+from ..models.pricing import Price, price_of
+from .config import GatewayConfig, Profile, Retention, ServedModel
+from .exchange import ChatRequest, GatewayError, invalid_request
+from .keys import Caller
+from .passing import PassThrough
+from .profile_models import ConnectedModels
+from .refining import PreparedRequest, ProfileRefiner
+
+REFINE, PASS = "refine/", "pass/"
+OUTPUT_TOKENS = 4096  # assumed of an answer without a limit, for what a request may cost
+OUTPUT_LIMITS = (
+    *("max_completion_tokens", "max_tokens", "max_output_tokens"),
+    *("n_predict", "num_predict", "max_new_tokens", "min_tokens"),  # of servers that OpenAI's protocol is not enough for
+)
+"""Fields that limit the tokens of an answer. Which of them a model obeys is not known, nor what it makes of one below 1."""
+CHARS_PER_TOKEN = 2  # assumed of a request, so that its cost is rather too high
+
+
+class Routing:
+    """The models of one configuration by the names that clients use. Raises ConfigError if a profile cannot be served."""
+
+    def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
+        self.config = config
+        deadline = config.limits.deadline  # no call to a model may take longer than a request
+        self._served = {name: replace(each, timeout=min(each.timeout, deadline)) for name, each in config.models.items()}
+        self.models = ConnectedModels(self._served, env)
+        self.refiners = {name: ProfileRefiner(each, self.models, config.limits) for name, each in config.profiles.items()}
+        self.passing = PassThrough(self._served, env)
+        self._prices = {name: _price(each) for name, each in self._served.items()}
+        self._users = 0
+        self._is_replaced = False
+
+    @property
+    def names(self) -> list[str]:
+        """The names that clients use, refined ones first."""
+        return [*(REFINE + name for name in self.refiners), *(PASS + name for name in self._served)]
+
+    def find(self, name: Any, caller: Caller) -> ProfileRefiner | ServedModel:
+        """Return what answers requests for a model. Raises GatewayError 400, 403 or 404."""
+        if not isinstance(name, str):
+            raise invalid_request("model", f"model must be a name such as {self.names[0]!r}, got {format_value(name)}")
+        found = self.refiners.get(name.removeprefix(REFINE)) if name.startswith(REFINE) else None
+        target = found or (self._served.get(name.removeprefix(PASS)) if name.startswith(PASS) else None)
+        if target is None:
+            usable = ", ".join(each for each in self.names if caller.may_use(each)) or "none"
+            message = f"there is no model {format_value(name)} here; the models are {usable}"
+            raise GatewayError(404, "model_not_found", message, param="model", should_retry=False)
+        caller.check_model(name)
+        return target
+
+    def retention(self, target: ProfileRefiner | ServedModel) -> Retention:
+        """Return what is kept of requests to a model."""
+        return target.profile.retention if isinstance(target, ProfileRefiner) else self.config.passed_retention
+
+    def model_of(self, profile: Profile) -> ServedModel | None:
+        """Return the model that writes for a profile if it is one of the configuration."""
+        return self._served.get(profile.model)
+
+    def pass_cost(self, model: ServedModel, body: Mapping[str, Any], size: int) -> float | None:
+        """Return what a request that is passed on may cost in USD; None without known prices."""
+        given = [body[name] for name in OUTPUT_LIMITS if body.get(name) is not None]
+        limits = [limit if _is_count(limit) else OUTPUT_TOKENS for limit in given] or [OUTPUT_TOKENS]
+        answers = max((body[name] for name in ("n", "best_of") if _is_count(body.get(name))), default=1)
+        return _cost(self._prices[model.name], size, max(limits) * answers)
+
+    def refine_cost(self, prepared: PreparedRequest, size: int) -> float | None:
+        """Return what a request that is refined may cost in USD: its budget, else an estimate; None without known prices."""
+        if prepared.max_cost is not None:
+            return prepared.max_cost
+        profile = prepared.profile
+        prices = {
+            self._prices.get(name) or _price_of_name(self.models, name) for name in {profile.model, profile.judge or profile.model}
+        }
+        output_tokens = prepared.request.max_tokens or OUTPUT_TOKENS
+        costs = [_cost(price, size + CHARS_PER_TOKEN * output_tokens, output_tokens) for price in prices]
+        return None if None in costs else prepared.max_calls * max(cost for cost in costs if cost is not None)
+
+    # ---- the requests at work
+
+    async def __aenter__(self) -> Self:
+        await self.passing.__aenter__()
+        return self
+
+    async def aclose(self) -> None:
+        """Close the connections once no request uses them."""
+        self._is_replaced = True
+        if not self._users:
+            await self.passing.__aexit__(None, None, None)
+
+    def acquire(self) -> None:
+        """Count a request that begins."""
+        self._users += 1
+
+    async def release(self) -> None:
+        """Count a request that ends."""
+        self._users -= 1
+        if self._is_replaced and not self._users:
+            await self.passing.__aexit__(None, None, None)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _price(model: ServedModel) -> Price | None:
+    return Price(*model.prices) if model.prices else price_of(model.model, model.url)
+
+
+def _price_of_name(models: ConnectedModels, name: str) -> Price | None:
+    return price_of(models.model(name))
+
+
+def _cost(price: Price | None, size: int, output_tokens: int) -> float | None:
+    """Return the cost in USD of a call with a request of so many characters."""
+    if price is None:
+        return None
+    return (size / CHARS_PER_TOKEN * price.input + output_tokens * price.output) / 1e6
+
+
+def check_forwarding(routing: Routing, request: ChatRequest, profile: Profile) -> ServedModel | None:
+    """Return the model to which a request to a profile is passed on as it is; None if this process answers it."""
+    return None if routing.refiners[profile.name].is_refined(request) else routing.model_of(profile)
+
+
+def load_routing(config: GatewayConfig, env: Mapping[str, str]) -> Routing:
+    """Return the routing of a configuration. Raises ConfigError, also if there is nothing to serve."""
+    if not config.profiles and not config.models:
+        raise ConfigError("the configuration has neither a table [models.NAME] nor [profiles.NAME]: there is nothing to serve")
+    return Routing(config, env)

@@ -1,0 +1,68 @@
+"""Errors of the models behind the gateway, as the gateway's own errors.
+
+A client must be able to tell its own mistakes from those of others: the refusal of the gateway's key by a model is no refusal of
+the client's key, so its 401 becomes a 502. What the model says about the request itself keeps its status and its message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError
+from ..masking import NO_SECRETS, Mask
+from ..models.openai_responses import ErrorBody, retry_delay
+from .exchange import GatewayError
+
+KEPT_STATUSES = frozenset({400, 404, 413, 422})
+QUOTA_CODES = frozenset({"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "billing_error"})
+MAX_PARAM = 200  # characters of the name of a field in a model's error
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")  # of a model's error: it is logged and stored, too
+_CODES = {400: "invalid_request", 404: "not_found", 413: "request_too_large", 422: "unprocessable_request"}
+
+
+def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[str, str], mask: Mask = NO_SECRETS) -> GatewayError:
+    """Return the error for a reply of the model `name` that is no success. `mask` hides the gateway's key in its message."""
+    text, wait = mask(body.text), retry_delay(status, headers)
+    param = None if body.param is None else mask(body.param)[:MAX_PARAM]
+    quoted = f": {text}" if text else ""
+    if status in KEPT_STATUSES:
+        return GatewayError(status, _code(status, body, mask), text or f"the model {name!r} refused the request", param=param)
+    if status in {401, 403}:
+        message = f"the model {name!r} refused the key of the gateway (status {status}); the operator must correct it{quoted}"
+        return GatewayError(502, "upstream_authentication", message, should_retry=False)
+    if status == 402 or body.codes & QUOTA_CODES:
+        message = f"the account of the gateway at the model {name!r} is out of credit (status {status}){quoted}"
+        return GatewayError(429 if status == 429 else 502, "upstream_quota", message, should_retry=False)
+    if status == 429:
+        return GatewayError(429, "upstream_rate_limit", f"the model {name!r} receives too many requests{quoted}", retry_after=wait)
+    if status in {408, 504}:
+        return GatewayError(504, "upstream_timeout", f"the model {name!r} answered too late (status {status}){quoted}")
+    if status in {409, 425, 503, 529}:
+        return GatewayError(503, "upstream_overloaded", f"the model {name!r} is not available{quoted}", retry_after=wait)
+    if 300 <= status < 400:
+        return GatewayError(502, "upstream_redirect", f"the model {name!r} redirects (status {status}), which is not followed")
+    if status < 500:
+        return GatewayError(
+            400, "invalid_request", f"the model {name!r} refused the request (status {status}){quoted}", param=param
+        )
+    return GatewayError(502, "upstream_error", f"the model {name!r} failed (status {status}){quoted}", retry_after=wait)
+
+
+def _code(status: int, body: ErrorBody, mask: Mask) -> str:
+    codes = sorted(code for code in body.codes if _CODE.fullmatch(code))
+    own = [code for code in codes if not code.endswith("_error")]  # (a code says more than a type such as invalid_request_error)
+    return mask(own[0]) if own else _CODES[status]
+
+
+def error_from_failure(name: str, error: ModelError) -> GatewayError:
+    """Return the error for a request to the model `name` that got no reply, or one that cannot be read."""
+    if isinstance(error, ModelTimeoutError):
+        return GatewayError(504, "upstream_timeout", f"the model {name!r}: {error}")
+    code = "upstream_unavailable" if isinstance(error, ModelUnavailableError) else "upstream_error"
+    return GatewayError(502, code, f"the model {name!r}: {error}")
+
+
+def unreadable_reply(name: str, message: str) -> GatewayError:
+    """Return the error for a reply of the model `name` with status 200 that is no answer."""
+    return GatewayError(502, "upstream_error", f"the model {name!r} {message}")

@@ -1,0 +1,76 @@
+"""The progress of a call, and what it used: notes are sent while it works, the latest one only,
+and again every few seconds without news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import TypeAlias
+
+from ..core.records import Candidate, Failure, Feedback, Record
+from ..core.steps import Step, Stop
+from ..core.trace import Trace
+from ..result import format_score
+from ..text import strip_control_sequences
+from ..usage import NO_USAGE, Usage
+
+ALIVE_SECONDS = 5.0  # clients give up on a call that is silent for long
+MAX_NOTE = 300  # characters
+
+SendProgress: TypeAlias = Callable[[float, None, str], Awaitable[None]]
+VERBS = {"generate": "writing a draft", "refine": "rewriting", "repair": "repairing", "grade": "grading", "compare": "comparing"}
+
+
+class CallProgress:
+    """Collects what happens in a call. `send` gets a growing number, no total, which is never known, and a note."""
+
+    def __init__(self) -> None:
+        self.usage: Usage = NO_USAGE
+        self._changed = asyncio.Event()
+        self._note, self._best, self._count = "started", "", 0
+        self._began = monotonic()
+
+    def note(self, text: str) -> None:
+        """Say what happens now."""
+        self._note = strip_control_sequences(" ".join(text[: 4 * MAX_NOTE].split()))[:MAX_NOTE]
+        self._count += 1
+        self._changed.set()
+
+    def step(self, step: Step) -> None:
+        """Say which step begins."""
+        if not isinstance(step, Stop):
+            self.note(VERBS.get(step.role, step.role))
+
+    def record(self, record: Record) -> None:
+        """Count what a record used, and say what it is about."""
+        self.usage += getattr(record, "usage", NO_USAGE)
+        match record:
+            case Failure():
+                self.note(f"failed: {record.message}")
+            case Feedback(score=score) if score is not None:
+                self.note(f"{record.grader}: {format_score(score)} {record.reason}")
+            case Candidate():
+                self.note(f"answer {record.id}: {record.role}")
+
+    def trace(self, trace: Trace) -> None:
+        """Remember the best score so far."""
+        if trace.graded_candidates:
+            self._best = f" · best so far {format_score(trace.score)}"
+
+    async def send_to(self, send: SendProgress) -> None:
+        """Send notes until cancelled. Without news, the last one is repeated with the time."""
+        sent = 0
+        while True:
+            elapsed = ""
+            try:
+                async with asyncio.timeout(ALIVE_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                elapsed = f" ({monotonic() - self._began:.0f} s)"
+                self._count += 1
+            self._changed.clear()
+            if self._count > sent:
+                sent = self._count
+                await send(sent, None, self._note + self._best + elapsed)

@@ -1,0 +1,178 @@
+"""The protocol: the list of tools, and calls with progress, cancellation and errors.
+
+An error of a call is a result with `isError`, whose text the calling model can act on. It holds no stack trace; what is unexpected
+is logged on stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeAlias, TypeVar
+
+import anyio
+import mcp_types as types
+from mcp import MCPError
+from mcp.server import Server, ServerRequestContext
+from pydantic import ValidationError
+
+from .. import __version__
+from ..checks import unknown_name_message
+from ..core.cancellation import cancel_and_wait
+from ..error_text import error_text
+from ..errors import RedraftError
+from ..jsontext import check_bounds, replace_lone_surrogates
+from ..masking import Mask, secrets_in_environment
+from ..result import Result
+from .arguments import ToolInput, tool_schema
+from .progress import CallProgress
+from .results import ToolResult
+from .tools import TOOLS, ToolEntry
+from .workbench import Workbench
+
+T = TypeVar("T")
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Admit: TypeAlias = Callable[[Context, CallProgress], AbstractAsyncContextManager[object]]
+"""What stands around the work of a call: it waits for a place, and reserves a budget. It may raise RedraftError."""
+
+MAX_ERRORS = 5  # of one invalid input that are named
+MAX_VALUES = 100_000  # in the arguments of a call
+INSTRUCTIONS = (
+    "Redraft makes texts better and measures how good they are. `grade` checks a text against requirements and graders, `refine` "
+    "rewrites it until they are met, `compare` says which of several is best, and `validate_grader` whether a grader agrees with "
+    "people. Requirements such as words:80-200 or bullets:3 need no model."
+)
+LOG = logging.getLogger("redraft.mcp_server")
+
+
+def make_server(bench: Workbench, admit: Admit | None = None) -> Server[Any]:
+    """Return the server of the tools. `admit` stands around each call; without it, calls only wait for a place."""
+    listed = [_listed_tool(tool, bench) for tool in TOOLS.values()]
+
+    async def list_tools(_context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=listed)
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:80]!r}; there are: {', '.join(TOOLS)}")
+        return await _call(tool, params.arguments or {}, bench, context, admit)
+
+    return Server(
+        "redraft",
+        version=__version__,
+        title="Redraft",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def _listed_tool(tool: ToolEntry, bench: Workbench) -> types.Tool:
+    """Return the description of a tool. None changes anything but stored traces; most call models, which are elsewhere."""
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool_schema(tool.input, bench.model_names),
+        output_schema=tool.result.model_json_schema(),
+        annotations=types.ToolAnnotations(title=tool.title, read_only_hint=True, open_world_hint=True),
+    )
+
+
+async def _call(
+    tool: ToolEntry, arguments: dict[str, Any], bench: Workbench, context: Context, admit: Admit | None
+) -> types.CallToolResult:
+    """Do the work of a call, and return its result or its error."""
+    progress = CallProgress()
+    try:
+        call = _read(tool.input, arguments)
+        async with admit(context, progress) if admit else bench.place():
+            result = await _run_apart(_work(tool, call, bench, context, progress))
+    except ValidationError as error:
+        return _error_result(_invalid_input_text(tool, error))
+    except RedraftError as error:
+        so_far = error.result.value if tool.name == "refine" and isinstance(error.result, Result) else ""
+        return _error_result(error_text(error), *([f"the best answer so far:\n\n{so_far}"] if so_far else []))
+    except Exception:
+        LOG.exception("%s failed", tool.name)
+        return _error_result(f"{tool.name} failed because of a fault in Redraft; the log of the server says more")
+    return _tool_result(result)
+
+
+def _read(kind: type[ToolInput], arguments: dict[str, Any]) -> ToolInput:
+    """Return the checked input of a call. Raises ValidationError, and OverlargeInputError for one that is too large or too deep."""
+    try:
+        check_bounds(arguments, MAX_VALUES)
+    except ValueError as error:
+        raise OverlargeInputError(f"the arguments are refused: {error}") from None
+    return kind.model_validate(arguments)
+
+
+class OverlargeInputError(RedraftError):
+    """The arguments of a call hold too many values, or are nested too deep."""
+
+
+async def _work(tool: ToolEntry, call: ToolInput, bench: Workbench, context: Context, progress: CallProgress) -> ToolResult:
+    """Run a tool, and send its progress if the client asks for it."""
+    asks = bool(context.meta and "progress_token" in context.meta)
+    sending = [asyncio.ensure_future(progress.send_to(context.session.report_progress))] if asks else []
+    try:
+        return await tool.run(call, bench, progress)
+    finally:
+        await cancel_and_wait(sending)
+
+
+async def _run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run the work in a task of its own. When cancelled, cancel it once and wait until it has ended.
+
+    The protocol's library cancels again and again, at every await: the work could not close its connections.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([task])
+        raise
+
+
+def _tool_result(result: ToolResult) -> types.CallToolResult:
+    """Return a result for the client. Lone surrogates, which UTF-8 cannot hold, are replaced."""
+    content: list[Any] = [types.TextContent(type="text", text=replace_lone_surrogates(text)) for text in result.texts()]
+    return types.CallToolResult(content=content, structured_content=_encodable(result.model_dump()))
+
+
+def _encodable(value: Any) -> Any:
+    """Return a JSON value without lone surrogates."""
+    if isinstance(value, str):
+        return replace_lone_surrogates(value)
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(inner) for name, inner in value.items()}
+    return [_encodable(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _error_result(*texts: str) -> types.CallToolResult:
+    """Return an error for the client."""
+    mask = Mask(secrets_in_environment(os.environ))  # an endpoint may echo a key
+    content: list[Any] = [types.TextContent(type="text", text=mask(replace_lone_surrogates(text))) for text in texts]
+    return types.CallToolResult(content=content, is_error=True)
+
+
+def _invalid_input_text(tool: ToolEntry, error: ValidationError) -> str:
+    """Return what is wrong with an input: the fields, and what is allowed."""
+    problems = error.errors(include_url=False, include_context=False)
+    named = [_problem_text(tool, each["type"], each["loc"], each["msg"]) for each in problems[:MAX_ERRORS]]
+    more = f"; and {len(problems) - MAX_ERRORS} more" if len(problems) > MAX_ERRORS else ""
+    return f"{tool.name}: {'; '.join(named)}{more}"
+
+
+def _problem_text(tool: ToolEntry, kind: str, where: tuple[int | str, ...], message: str) -> str:
+    """Return one problem of an input; for an unknown argument with the most similar ones."""
+    if kind == "extra_forbidden" and len(where) == 1:
+        return unknown_name_message("argument", str(where[0]), tool.input.model_fields)
+    return ": ".join(filter(None, [".".join(map(str, where)), message.removeprefix("Value error, ")]))

@@ -1,0 +1,72 @@
+"""The examples of docs/gateway.md run against a gateway before a real llama.cpp server."""
+
+import asyncio
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from in_process import run_code
+
+from redraft.gateway.app import WIRES
+from redraft.gateway.config import LIMIT_KEYS, MODEL_KEYS, PLACE_KEYS, RETENTION_KEYS, default_config, load_config
+from redraft.gateway.server import GatewayServer
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def gateway_url(plain_server, tmp_path_factory):
+    """The address of a gateway before that server, in a thread of its own."""
+    started, found = threading.Event(), []
+    folder = tmp_path_factory.mktemp("gateway")
+    server = GatewayServer(
+        replace(default_config(plain_server, {}, folder=folder), port=0),
+        {},
+        say=lambda text: None,
+        warn=lambda text: None,
+        announce=lambda url, gateway: (found.extend((url, asyncio.get_running_loop())), started.set()),
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    assert started.wait(30)
+    url, loop = found
+    yield url
+    loop.call_soon_threadsafe(server.stop)
+    thread.join(30)
+
+
+@pytest.mark.parametrize("code", re.findall(r"^```py\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+def test_client_examples(code, gateway_url, tmp_path):
+    """Each block prints something and ends well."""
+    code = code.replace("http://127.0.0.1:8484/v1", gateway_url).replace("http://127.0.0.1:8484", gateway_url.removesuffix("/v1"))
+    done = run_code(code, cwd=tmp_path)
+    assert done.returncode == 0 and done.out.strip(), done.err
+
+
+def test_the_configuration_is_valid(tmp_path):
+    """The file of the page can be read."""
+    (tmp_path / "gateway.toml").write_text(
+        re.search(r'^```toml title="gateway.toml"\n(.*?)^```', PAGE, re.DOTALL | re.MULTILINE)[1]
+    )
+    config = load_config(tmp_path / "gateway.toml", {"OPENAI_API_KEY": "sk-test"})
+    assert list(config.profiles) == ["fast", "careful"] and config.profiles["careful"].maximum
+
+
+@pytest.mark.parametrize(
+    ("table", "keys"), [("models.NAME", MODEL_KEYS), ("gateway", {**PLACE_KEYS, **LIMIT_KEYS, **RETENTION_KEYS})]
+)
+def test_the_page_lists_every_key(table, keys):
+    """Each key that a table of the configuration may have is in the page, and no other."""
+    rows = PAGE.partition(f"| key of `[{table}]` |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert {key for row in rows for key in re.findall(r"`([^`]+)`", row.split("|")[1])} == set(keys)
+
+
+def test_codes_of_the_page_exist():
+    """Every code of an error in the table is one that the source has."""
+    table = PAGE.partition("| status | code | when |")[2].partition("\n\n")[0]
+    codes = {code for row in table.splitlines()[2:] for code in re.findall(r"`(\w+)`", row.split("|")[2])}
+    source = "".join(path.read_text() for path in (Path(__file__).parents[2] / "src/redraft/gateway").glob("*.py"))
+    assert len(codes) > 15 and not [code for code in codes if f'"{code}"' not in source]
+    assert set(WIRES) == {"chat", "responses", "messages"}

@@ -1,0 +1,534 @@
+"""Keys and budgets: who is let in, what is reserved and charged, and that no crash bills twice or forgets."""
+
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redraft.errors import ConfigError, StoreError, StoreLockedError
+from redraft.gateway.exchange import GatewayError
+from redraft.gateway.key_database import KeyDatabase
+from redraft.gateway.keys import DAY, FILE_NAME, NANO, KeyLimits, KeyRing, KeyStore
+from redraft.usage import Usage, unknown_usage
+
+NOON = 20_000 * DAY + DAY / 2
+
+
+class Clocks:
+    """The time of day and the monotonic clock of a store; a test moves both."""
+
+    def __init__(self):
+        self.now = NOON
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clocks()
+
+
+@pytest.fixture
+def ring(tmp_path, clock):
+    with KeyRing(tmp_path, clock) as ring:
+        yield ring
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    with closing(KeyStore(tmp_path / FILE_NAME, clock=clock, monotonic_clock=clock)) as store:
+        yield store
+
+
+def bearer(secret):
+    return {"authorization": f"Bearer {secret}"}
+
+
+def refusal(function, *args, **kwargs):
+    """Return the error that a call raises."""
+    with pytest.raises(GatewayError) as caught:
+        function(*args, **kwargs)
+    return caught.value
+
+
+def caller_with(ring, store, **limits):
+    """Add a key with these limits, and return its caller once the store has seen it."""
+    _, secret = ring.add("ci", KeyLimits(**limits))
+    store._clock.now += 1
+    return store.authenticate(bearer(secret))
+
+
+# ---- who is let in
+
+
+def test_a_gateway_without_keys_is_open_and_stays_closed_after_the_last_is_revoked(ring, store, clock):
+    """Any client is anonymous until there is a key; revoking it opens nothing."""
+    assert store.is_open and store.authenticate(bearer("sk-whatever")).id == ""
+    key, secret = ring.add("ci")
+    clock.now += 1
+    assert store.authenticate(bearer(secret)).id == key.id
+    ring.revoke("ci")
+    clock.now += 1
+    assert not store.is_open
+    for headers in (bearer(secret), {}, bearer("sk-whatever")):
+        assert refusal(store.authenticate, headers).status == 401
+
+
+@pytest.mark.parametrize(
+    ("required", "with_key", "is_open"), [(True, False, False), (True, True, False), (False, True, True), (None, True, False)]
+)
+def test_the_configuration_decides_whether_keys_are_required(tmp_path, ring, required, with_key, is_open):
+    """`require_keys`: always, never, or if there is a key."""
+    if with_key:
+        ring.add("ci")
+    with closing(KeyStore(tmp_path / FILE_NAME, require_keys=required)) as store:
+        assert store.is_open == is_open
+        if not is_open:
+            assert refusal(store.authenticate, {}).status == 401
+
+
+@pytest.mark.parametrize(
+    ("make_headers", "allowed"),
+    [
+        (lambda key: {"authorization": f"Bearer {key}"}, True),
+        (lambda key: {"authorization": f"bearer  {key} "}, True),
+        (lambda key: {"x-api-key": key}, True),
+        (lambda key: {"x-api-key": key, "authorization": "Bearer another"}, True),
+        (lambda key: {"authorization": f"Basic {key}"}, False),
+        (lambda key: {"authorization": key}, False),
+        (lambda key: {"authorization": f"Bearer {key}x"}, False),
+        (lambda key: {"authorization": f"Bearer {key[:-1]}"}, False),
+        (lambda key: {"authorization": f"Bearer {key.upper()}"}, False),
+        (lambda key: {"authorization": "Bearer " + "k" * 10_000_000}, False),
+        (lambda key: {"authorization": "Bearer \udcff\x00"}, False),
+        (lambda key: {"authorization": "Bearer"}, False),
+        (lambda key: {}, False),
+    ],
+)
+def test_a_key_is_sent_as_clients_of_openai_or_anthropic_send_it(ring, store, clock, make_headers, allowed):
+    """The exact key in either header; nothing else. An error never repeats what was sent."""
+    key, secret = ring.add("ci")
+    clock.now += 1
+    if allowed:
+        assert store.authenticate(make_headers(secret)).name == "ci"
+        return
+    error = refusal(store.authenticate, make_headers(secret))
+    assert (error.status, error.should_retry) == (401, False)
+    assert secret[3:-1].lower() not in str(error).lower()
+
+
+def test_an_expired_key_is_refused_by_name(ring, store, clock):
+    """Its holder learns why."""
+    _, secret = ring.add("ci", expires_in_days=1)
+    clock.now += DAY - 1
+    assert store.authenticate(bearer(secret)).name == "ci"
+    clock.now += 2
+    assert "'ci' is expired" in str(refusal(store.authenticate, bearer(secret)))
+
+
+def test_a_revoked_key_is_refused_within_a_second_in_another_process(tmp_path, ring):
+    """A running gateway needs no signal, neither for authentication nor for a reservation of a caller it knows."""
+    _, secret = ring.add("ci")
+    with closing(KeyStore(tmp_path / FILE_NAME)) as store:
+        caller = store.authenticate(bearer(secret))
+        environment = {**os.environ, "PYTHONWARNINGS": "error"}
+        command = [sys.executable, "-m", "redraft", "keys", "revoke", "ci", "--folder", str(tmp_path)]
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+        revoked_at = time.monotonic()
+        while True:
+            with suppress(GatewayError):
+                store.authenticate(bearer(secret))
+                assert time.monotonic() < revoked_at + 1
+                continue
+            break
+        assert refusal(store.reserve, caller, cost=0.0, calls=1).status == 401
+
+
+@pytest.mark.parametrize(
+    ("patterns", "model", "allowed"),
+    [
+        ((), "refine/fast", True),
+        (("refine/fast",), "refine/fast", True),
+        (("refine/fast",), "refine/careful", False),
+        (("pass/*",), "pass/small", True),
+        (("pass/*",), "refine/fast", False),
+        (("refine/*", "pass/small"), "pass/small", True),
+    ],
+)
+def test_a_key_is_for_the_models_it_names(ring, patterns, model, allowed):
+    """403 that names the key and what it is for."""
+    key, _ = ring.add("ci", profiles=patterns)
+    assert key.caller.may_use(model) == allowed
+    if not allowed:
+        error = refusal(key.caller.check_model, model)
+        assert error.status == 403 and all(pattern in str(error) for pattern in patterns)
+
+
+def test_no_file_and_no_listing_holds_a_key(tmp_path, ring, store):
+    """Files in the folder have a hash only, and only their owner may read them."""
+    _, secret = ring.add("ci")
+    for path in tmp_path.iterdir():
+        assert secret[3:].encode() not in path.read_bytes()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert secret not in repr(ring.stored_keys())
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "n" * 101, "rd-secret", "\udcff"])
+def test_names_that_could_mislead_are_refused(ring, name):
+    """A key by mistake in place of a name is not repeated."""
+    with pytest.raises(ConfigError) as caught:
+        ring.add(name)
+    assert "secret" not in str(caught.value)
+
+
+def test_two_active_keys_have_no_name_in_common(ring):
+    """A revoked name may be used again; ids stay apart."""
+    first, _ = ring.add("ci")
+    with pytest.raises(ConfigError, match="there is a key 'ci' already"):
+        ring.add("ci")
+    ring.revoke(first.id)
+    second, _ = ring.add("ci")
+    assert [key.state(NOON) for key in ring.stored_keys()] == ["revoked", "active"]
+    assert ring.revoke("ci").id == second.id != first.id
+    with pytest.raises(ConfigError, match="unknown key 'ci'"):
+        ring.revoke("ci")
+
+
+# ---- budgets
+
+
+def test_a_budget_in_usd_is_reserved_and_settled(ring, store, clock):
+    """What requests may cost at most is set aside; what they did cost is charged."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    first = store.reserve(caller, cost=0.6, calls=4)
+    error = refusal(store.reserve, caller, cost=0.6, calls=4)
+    assert (error.status, error.code) == (429, "budget_reserved") and error.retry_after > 0
+    first.settle(Usage(calls=2, cost=0.1))
+    store.reserve(caller, cost=0.9, calls=4).settle(Usage(calls=1, cost=0.9))
+    error = refusal(store.reserve, caller, cost=0.01, calls=1)
+    assert (error.status, error.code, error.should_retry) == (402, "budget_exhausted", False)
+    assert "1.00 USD a day" in error.message and "resets at" in error.message
+    today = ring.spending_today(ring.stored_keys()[0])
+    assert (today.spent, today.calls, today.reserved, today.reserved_calls, today.requests) == (NANO, 3, 0, 0, 2)
+    clock.now += DAY
+    store.reserve(caller, cost=1.0, calls=1).release()
+
+
+def test_a_request_that_never_fits_is_not_to_be_retried(ring, store):
+    """402 even while nothing is spent."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    store.reserve(caller, cost=0.5, calls=1)
+    assert refusal(store.reserve, caller, cost=1.01, calls=1).status == 402
+
+
+def test_calls_are_limited_as_well(ring, store):
+    """Calls to models, as far as they are made or reserved."""
+    caller = caller_with(ring, store, calls_per_day=10)
+    first = store.reserve(caller, cost=None, calls=6)
+    assert refusal(store.reserve, caller, cost=None, calls=5).status == 429
+    first.settle(unknown_usage(6))
+    assert refusal(store.reserve, caller, cost=None, calls=5).status == 402
+    store.reserve(caller, cost=None, calls=4)
+
+
+def test_without_a_price_a_limit_in_usd_refuses(ring, store):
+    """A limit that cannot be kept is not pretended; keys without one are served, and their calls count as of unknown cost."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    error = refusal(store.reserve, caller, cost=None, calls=1)
+    assert (error.status, error.code, error.should_retry) == (402, "unknown_price", False) and "prices" in error.message
+    _, secret = ring.add("free")
+    store._clock.now += 1
+    store.reserve(store.authenticate(bearer(secret)), cost=None, calls=2).settle(unknown_usage(2))
+    today = ring.spending_today(ring.stored_keys()[1])
+    assert (today.spent, today.calls, today.unknown_calls) == (0, 2, 2)
+
+
+@pytest.mark.parametrize("usage", [None, unknown_usage(3), Usage(calls=3, cost=float("nan")), Usage(calls=3, cost=-1.0)])
+def test_an_unknown_cost_is_charged_as_it_was_reserved(ring, store, usage):
+    """Unknown is never 0, nor a negative amount."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    store.reserve(caller, cost=0.25, calls=3).settle(usage)
+    today = ring.spending_today(ring.stored_keys()[0])
+    assert (today.spent, today.calls, today.unknown_calls, today.reserved) == (NANO // 4, 3, 3, 0)
+
+
+def test_a_reservation_is_settled_once_and_at_the_end_of_its_context(ring, store):
+    """Settling twice charges once; an exception charges what was reserved; a release charges nothing."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    with store.reserve(caller, cost=0.1, calls=1) as reservation:
+        reservation.settle(Usage(calls=1, cost=0.05))
+        reservation.settle(Usage(calls=1, cost=0.05))
+    with suppress(RuntimeError), store.reserve(caller, cost=0.1, calls=1):
+        raise RuntimeError
+    with store.reserve(caller, cost=0.1, calls=1) as reservation:
+        reservation.release()
+    assert ring.spending_today(ring.stored_keys()[0]).spent == 0.15 * NANO
+
+
+def test_a_request_counts_on_the_day_it_started(ring, store, clock):
+    """Settled after midnight, it is charged to the day before."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    reservation = store.reserve(caller, cost=1.0, calls=1)
+    clock.now += DAY
+    reservation.settle(Usage(calls=1, cost=0.7))
+    assert ring.spending_today(ring.stored_keys()[0]).spent == 0
+    clock.now -= DAY
+    assert ring.spending_today(ring.stored_keys()[0]).spent == 0.7 * NANO
+
+
+def test_anonymous_callers_have_no_budget(tmp_path, store):
+    """Nothing is written for them."""
+    caller = store.authenticate({})
+    with store.reserve(caller, cost=None, calls=5) as reservation:
+        reservation.settle(None)
+    assert store._database.used_at() == {}
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 120),  # hundredths of a dollar
+            st.integers(0, 6),
+            st.one_of(st.none(), st.floats(0, 1)),  # the share of it that was used; None: unknown
+            st.integers(0, 6),  # reservations that are open meanwhile
+        ),
+        max_size=30,
+    )
+)
+def test_no_sequence_of_requests_exceeds_a_budget(tmp_path_factory, requests):
+    """As long as requests cost at most what they reserved, spent and reserved together stay within both limits."""
+    folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
+    with KeyRing(folder, clock) as ring, closing(KeyStore(folder / FILE_NAME, clock=clock, monotonic_clock=clock)) as store:
+        caller = caller_with(ring, store, usd_per_day=2.0, calls_per_day=20)
+        open_requests, spent = [], 0
+        for cents, calls, share, delay in requests:
+            with suppress(GatewayError):
+                open_requests.append((store.reserve(caller, cost=cents / 100, calls=calls), cents / 100, calls, share))
+            while len(open_requests) > delay:
+                reservation, cost, calls, share = open_requests.pop(0)
+                reservation.settle(None if share is None else Usage(calls=calls, cost=cost * share))
+            today = ring.spending_today(ring.stored_keys()[0])
+            assert today.spent + today.reserved <= 2 * NANO and today.calls + today.reserved_calls <= 20
+            assert today.spent >= spent
+            spent = today.spent
+        for reservation, *_ in open_requests:
+            reservation.release()
+        today = ring.spending_today(ring.stored_keys()[0])
+        assert (today.reserved, today.reserved_calls) == (0, 0)
+
+
+# ---- rates
+
+
+def test_a_rate_is_limited_with_the_time_to_wait(ring, store, clock):
+    """Ten seconds' worth at once, then one each second; the error says when."""
+    caller = caller_with(ring, store, requests_per_minute=60)
+    for _ in range(10):
+        store.reserve(caller, cost=0, calls=1)
+    error = refusal(store.reserve, caller, cost=0, calls=1)
+    assert error.status == 429 and 0 < error.retry_after <= 1
+    clock.now += error.retry_after
+    store.reserve(caller, cost=0, calls=1)
+    assert refusal(store.reserve, caller, cost=0, calls=1).status == 429
+
+
+@settings(max_examples=30)
+@given(st.lists(st.floats(0, 30), max_size=100), st.floats(0.5, 600))
+def test_no_pattern_of_requests_exceeds_a_rate(tmp_path_factory, pauses, rate):
+    """In any time, at most the rate times that time plus ten seconds, or one request, are accepted."""
+    folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
+    with KeyRing(folder, clock) as ring, closing(KeyStore(folder / FILE_NAME, clock=clock, monotonic_clock=clock)) as store:
+        caller = caller_with(ring, store, requests_per_minute=rate)
+        accepted = []
+        for pause in pauses:
+            clock.now += pause
+            with suppress(GatewayError):
+                store.reserve(caller, cost=0, calls=1)
+                accepted.append(clock.now)
+        for first in range(len(accepted)):
+            for last in range(first, len(accepted)):
+                seconds = accepted[last] - accepted[first]
+                assert last - first + 1 <= rate / 60 * seconds + max(1, rate / 6) + 1e-3
+
+
+# ---- the file
+
+
+WORKER = """
+import os, sys
+from pathlib import Path
+from redraft.gateway.keys import KeyStore
+from redraft.usage import Usage
+
+store = KeyStore(Path(sys.argv[1]))
+print("recovered", store.recovered, flush=True)
+caller = store.authenticate({"x-api-key": sys.argv[2]})
+for n in range(10**9):
+    reservation = store.reserve(caller, cost=0.001, calls=2)
+    print("reserved", flush=True)
+    if n % 2:
+        reservation.settle(Usage(calls=1, cost=0.0005))
+        print("settled", flush=True)
+"""
+
+
+@pytest.mark.slow(but_each=3)
+@pytest.mark.parametrize("lines", [2, 3, 4, 61, 212, 533])
+def test_a_killed_gateway_forgets_nothing_and_bills_nobody_twice(tmp_path, ring, lines):
+    """kill -9 at any moment: what was settled is charged once, what was reserved in full, once, at the next start."""
+    key, secret = ring.add("ci", KeyLimits(usd_per_day=1e6))
+    ring._clock = time.time
+    command = [sys.executable, "-c", WORKER, str(tmp_path / FILE_NAME), secret]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        seen = [worker.stdout.readline().strip() for _ in range(lines)]
+        worker.send_signal(signal.SIGKILL)
+        seen += worker.stdout.read().split()
+    reserved, settled = seen.count("reserved"), seen.count("settled")
+    before = ring.spending_today(key)
+    assert settled * 500_000 <= before.spent <= (settled + 1) * 500_000  # a line may have been lost after the commit
+    assert reserved <= before.requests <= reserved + 1
+    done = before.spent // 500_000
+    with closing(KeyStore(tmp_path / FILE_NAME)) as store:
+        assert store.recovered == before.requests - done
+    for _ in range(2):
+        today = ring.spending_today(key)
+        assert today.spent == done * 500_000 + store.recovered * 1_000_000
+        assert (today.reserved, today.reserved_calls) == (0, 0)
+        assert today.calls == done + 2 * store.recovered
+        with closing(KeyStore(tmp_path / FILE_NAME)) as again:
+            assert again.recovered == 0
+
+
+SPENDER = """
+import sys
+from contextlib import suppress
+from pathlib import Path
+from redraft.gateway.exchange import GatewayError
+from redraft.gateway.keys import KeyStore
+from redraft.usage import Usage
+
+store = KeyStore(Path(sys.argv[1]), owner=sys.argv[3])
+caller = store.authenticate({"x-api-key": sys.argv[2]})
+sys.stdin.readline()
+for n in range(300):
+    with suppress(GatewayError):
+        store.reserve(caller, cost=0.01, calls=1).settle(Usage(calls=1, cost=0.01))
+        print("accepted", flush=True)
+store.close()
+"""
+
+
+def test_servers_of_different_names_share_one_budget(tmp_path, ring):
+    """Two processes spend from one key at the same time: together no more than its limit."""
+    key, secret = ring.add("ci", KeyLimits(usd_per_day=2.0))
+    ring._clock = time.time
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", SPENDER, str(tmp_path / FILE_NAME), secret, owner],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for owner in ("serve", "mcp")
+    ]
+    for worker in workers:
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    accepted = [worker.communicate(timeout=60)[0].count("accepted") for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert sum(accepted) == 200 == ring.spending_today(key).requests
+    assert ring.spending_today(key).spent == 2 * NANO
+
+
+def test_a_second_gateway_of_the_same_folder_is_refused(tmp_path, store):
+    """The error names the holder; another kind of server may use the folder."""
+    with pytest.raises(StoreLockedError, match="this process"):
+        KeyStore(tmp_path / FILE_NAME)
+    KeyStore(tmp_path / FILE_NAME, owner="mcp").close()
+
+
+def test_a_full_disk_refuses_new_requests_and_charges_later(ring, store):
+    """A reservation that cannot be settled stays, and is settled with the next request."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    reservation = store.reserve(caller, cost=0.5, calls=1)
+    blocker = sqlite3.connect(store._database.path, isolation_level=None)
+    store._database._connection.execute("PRAGMA busy_timeout = 0")
+    blocker.execute("BEGIN IMMEDIATE")
+    reservation.settle(Usage(calls=1, cost=0.1))
+    error = refusal(store.reserve, caller, cost=0.5, calls=1)
+    assert error.status == 503 and str(store._database.path) not in str(error)
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    store.reserve(caller, cost=0.5, calls=1).release()
+    assert ring.spending_today(ring.stored_keys()[0]).spent == NANO // 10
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
+def test_keys_that_root_adds_can_be_read_by_the_service(tmp_path):
+    """In the folder of another user, all files are that user's."""
+    os.chown(tmp_path, 12345, 12345)
+    with KeyRing(tmp_path) as ring:
+        ring.add("ci")
+        assert {path.stat().st_uid for path in tmp_path.iterdir()} == {12345}
+
+
+def make_foreign(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+
+
+def make_newer(path):
+    KeyDatabase(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+def make_damaged_limits(path):
+    with KeyRing(path.parent) as ring:
+        ring.add("ci")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE keys SET usd_per_day = 'much'")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.write_text("hello, " * 1000), "file is not a database"),
+        (lambda path: path.mkdir(), "Is a directory"),
+        (os.mkfifo, "not a regular file"),
+        (make_foreign, "another program"),
+        (make_newer, "schema 99"),
+        (make_damaged_limits, "is damaged"),
+    ],
+    ids=["text", "folder", "pipe", "foreign", "newer", "damaged"],
+)
+def test_a_file_that_holds_no_keys_is_refused(tmp_path, make, message):
+    """StoreError that says why; the gateway does not start, and is not open by mistake."""
+    make(tmp_path / FILE_NAME)
+    with pytest.raises(StoreError, match=message):
+        KeyStore(tmp_path / FILE_NAME)
+
+
+def test_authentication_takes_microseconds(ring, store):
+    """Far less than a request: at most 30 microseconds, the best of several rounds."""
+    _, secret = ring.add("ci")
+    store._clock.now += 1
+    headers = {"host": "localhost", "authorization": f"Bearer {secret}"}
+
+    def seconds():
+        started_at = time.perf_counter()
+        for _ in range(500):
+            store.authenticate(headers)
+        return (time.perf_counter() - started_at) / 500
+
+    assert min(seconds() for _ in range(20)) < 30e-6

@@ -1,0 +1,92 @@
+"""The OpenAPI document: it is valid, and what it says is what the wires do."""
+
+import json
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from jsonschema import Draft202012Validator
+from schemathesis import GenerationMode
+
+from redraft.gateway.anthropic_wire import MessagesWire
+from redraft.gateway.exchange import GatewayError
+from redraft.gateway.openapi import openapi_document
+
+from .wire_app import CALLS, CHAT, CREATED, RESPONSES, UNKNOWN, answer
+
+DOCUMENT = openapi_document(["refine/fast", "pass/small"])
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+MESSAGES = MessagesWire()
+BEYOND_SCHEMAS = ("redraft.requirements", "redraft.rubric", "tools", "tool_choice", "stream_options", "max_tokens")
+"""The fields that depend on others, or on names that a schema does not list."""
+QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+
+
+def validator(name):
+    """Return the validator of a schema of the document."""
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]})
+
+
+def references(value):
+    if isinstance(value, dict):
+        yield from ([value["$ref"]] if "$ref" in value else [])
+        value = list(value.values())
+    for inner in value if isinstance(value, list) else ():
+        yield from references(inner)
+
+
+def test_the_document_is_valid():
+    """Each schema is one, each reference has its schema, and the document is JSON."""
+    schemas = DOCUMENT["components"]["schemas"]
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+    assert {reference.removeprefix("#/components/schemas/") for reference in references(DOCUMENT)} == set(schemas)
+    assert json.loads(json.dumps(DOCUMENT, allow_nan=False)) == DOCUMENT
+
+
+def test_each_model_is_listed():
+    """A client finds the names that it may use; without any, a name is a text."""
+    assert DOCUMENT["components"]["schemas"]["ChatRequest"]["properties"]["model"]["enum"] == ["refine/fast", "pass/small"]
+    assert "enum" not in openapi_document([])["components"]["schemas"]["ChatRequest"]["properties"]["model"]
+
+
+def check_agreement(wire, case):
+    """Check that a wire accepts a body that the document allows."""
+    try:
+        wire.parse(case.body)
+    except GatewayError as error:
+        is_beyond = str(error.param).startswith(BEYOND_SCHEMAS) or "schema" in str(error.param)
+        assert is_beyond, error.message
+
+
+@given(SCHEMA["/v1/chat/completions"]["POST"].as_strategy(generation_mode=GenerationMode.POSITIVE))
+@QUICK
+def test_chat_requests_agree(case):
+    """What the document allows in a chat completion is accepted."""
+    check_agreement(CHAT, case)
+
+
+@given(SCHEMA["/v1/responses"]["POST"].as_strategy(generation_mode=GenerationMode.POSITIVE))
+@QUICK
+def test_response_requests_agree(case):
+    """What the document allows in a response is accepted."""
+    check_agreement(RESPONSES, case)
+
+
+@given(SCHEMA["/v1/messages"]["POST"].as_strategy(generation_mode=GenerationMode.POSITIVE))
+@QUICK
+def test_message_requests_agree(case):
+    """What the document allows in a message is accepted."""
+    check_agreement(MESSAGES, case)
+
+
+@pytest.mark.parametrize("changes", [{}, {"text": "", "calls": CALLS}, {"usage": UNKNOWN}, {"finish_reason": "length"}])
+@pytest.mark.parametrize(("wire", "name"), [(CHAT, "ChatCompletion"), (RESPONSES, "Response"), (MESSAGES, "Message")])
+def test_replies_agree(wire, name, changes):
+    """Replies and errors fit the schemas of the document."""
+    body = {"input": "hi"} if wire is RESPONSES else {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    request = wire.parse({"model": "refine/fast", **body})
+    validator(name).validate(wire.answer_body(request, answer(**changes), CREATED))
+    validator("MessageError" if wire is MESSAGES else "Error").validate(
+        wire.error_body(GatewayError(402, "budget_exhausted", "no money left"))
+    )

@@ -1,0 +1,413 @@
+"""The store of the gateway: what each level keeps, how requests end, what retention deletes, and faults of the disk."""
+
+import asyncio
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from redraft import ScriptedModel, refine
+from redraft.errors import StoreError
+from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
+from redraft.gateway.request_store import RequestEnd, RequestStore, find_stored_request, retentions
+from redraft.gateway.request_table import RequestFacts
+from redraft.storage import Journal
+from redraft.usage import Usage
+
+FULL, METADATA, OFF = Retention("full"), Retention("metadata"), Retention("off")
+USAGE = Usage(calls=3, input_tokens=30, output_tokens=12, cost=0.25)
+
+
+@dataclass(frozen=True)
+class Owner:
+    id: str = "k1"
+    name: str = "alice"
+
+
+async def refined(recorder, prompt="secret question", answers=("one", "two", "three")):
+    grades = dict(zip(answers, (0.1, 0.5, 0.95), strict=True))
+    return await refine(prompt, ScriptedModel(answers), grades.get, store=recorder)
+
+
+def begin(store, id, retention=FULL, model="refine/fast", **options):
+    return store.begin(id, Owner(), model, "chat", retention, **options)
+
+
+def folder_bytes(folder):
+    return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
+
+
+def age(folder, days, where="1"):
+    with sqlite3.connect(folder / "requests.db") as connection:
+        connection.execute(f"UPDATE requests SET started_at = started_at - {days} * 86400 WHERE {where}")
+
+
+async def test_full_keeps_the_trace_and_the_facts(tmp_path):
+    """The trace is that of the refinement; score, iterations and stop come from it, usage from the end."""
+    store = RequestStore(tmp_path)
+    recorder = begin(store, "t1")
+    result = await refined(recorder)
+    facts = recorder.finish(RequestEnd(200, usage=USAGE))
+    await store.wait_for_commit()
+    stored = store.find("t1")
+    assert stored.trace.records == result.trace.records
+    assert stored.facts == facts
+    assert (facts.outcome, facts.status, facts.score, facts.iterations, facts.stop) == ("answered", 200, 0.95, 2, "target")
+    assert (facts.calls, facts.input_tokens, facts.output_tokens, facts.cost) == (3, 30, 12, 0.25)
+    assert (facts.key_id, facts.key_name, facts.model, facts.wire) == ("k1", "alice", "refine/fast", "chat")
+    assert facts.milliseconds > 0 and facts.trace_bytes > 100 and abs(facts.started_at - time.time()) < 60
+    assert find_stored_request(tmp_path, "t1") == stored, "another process can read beside it"
+    store.close()
+    assert find_stored_request(tmp_path, "t1") == stored
+    assert find_stored_request(tmp_path, "t2") is None
+    with Journal(tmp_path / "gateway.journal", read_only=True) as journal:
+        assert journal.run("refine/fast").counts == {"open": 0, "done": 1, "failed": 0}
+
+
+@pytest.mark.parametrize(
+    ("retention", "is_stored", "has_row"),
+    [(METADATA, True, True), (METADATA, False, True), (FULL, False, True), (OFF, True, False)],
+)
+async def test_less_than_full_keeps_no_text(tmp_path, retention, is_stored, has_row):
+    """Neither the prompt nor an answer is in any file; the facts are complete unless the level is off."""
+    store = RequestStore(tmp_path)
+    recorder = begin(store, "t1", retention, is_stored=is_stored)
+    await refined(recorder, answers=("first answer", "second answer", "third answer"))
+    facts = recorder.finish(RequestEnd(200, usage=USAGE))
+    stored = store.find("t1")
+    store.close()
+    assert (facts.score, facts.iterations, facts.stop, facts.cost) == (0.95, 2, "target", 0.25), "for the log and the metrics"
+    assert (stored is not None) is has_row
+    assert stored is None or (stored.facts == facts and stored.trace is None)
+    content = folder_bytes(tmp_path)
+    assert b"secret question" not in content and b"answer" not in content.replace(b"answered", b"")
+
+
+@pytest.mark.parametrize(("retention", "is_kept"), [(FULL, True), (METADATA, False)])
+def test_request_that_was_passed_on(tmp_path, retention, is_kept):
+    """At level full its bodies are kept as they are, up to a limit; they are no refinement, so there is no score and no stop."""
+    store = RequestStore(tmp_path)
+    recorder = begin(store, "t1", retention, model="pass/m")
+    assert recorder.keeps_texts is is_kept
+    recorder.record_exchange(b'{"q": "\xff\xc3\xa9"}', b"data: " + b"x" * 2**21)
+    facts = recorder.finish(RequestEnd(200, usage=USAGE))
+    trace = store.find("t1").trace
+    store.close()
+    assert (facts.score, facts.iterations, facts.stop, facts.calls) == (None, None, "", 3)
+    assert (trace is not None) is is_kept
+    if trace:
+        assert trace.task.prompt == '{"q": "\ufffdé"}'
+        assert trace.best.text == "data: " + "x" * (2**20 - 6) and trace.best.truncated
+        assert facts.trace_bytes > 2**20
+        with Journal(tmp_path / "gateway.journal", read_only=True) as journal:
+            assert journal.run("pass/m").counts["done"] == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        (RequestEnd(200), "answered"),
+        (RequestEnd(502, "upstream_error"), "failed"),
+        (RequestEnd(200, "upstream_error"), "failed"),
+        (RequestEnd(499), "cancelled"),
+    ],
+)
+def test_how_a_request_ended(tmp_path, end, outcome):
+    """An error after the reply began is a failure too; unknown usage stays unknown."""
+    store = RequestStore(tmp_path)
+    begin(store, "t1", METADATA, model="pass/m")
+    store.finish("t1", end)
+    facts = store.find("t1").facts
+    store.close()
+    assert (facts.outcome, facts.status, facts.error) == (outcome, end.status, end.error)
+    assert facts.input_tokens is facts.cost is facts.score is facts.iterations is None
+
+
+async def test_end_of_the_gateway_interrupts_what_is_open(tmp_path):
+    """`close` gives an outcome to every request."""
+    store = RequestStore(tmp_path)
+    begin(store, "t1", METADATA)
+    recorder = begin(store, "t2")
+    await refined(recorder)
+    store.close()
+    assert find_stored_request(tmp_path, "t1").facts.outcome == "interrupted"
+    assert find_stored_request(tmp_path, "t2").facts.calls == 3
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_request_store import *
+async def main():
+    store = RequestStore(Path(sys.argv[1]))
+    begin(store, "finished").finish(RequestEnd(200, usage=USAGE))
+    begin(store, "metadata", METADATA)
+    recorder = begin(store, "full")
+    await refined(recorder)
+    await store.wait_for_commit()
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+def test_kill_loses_nothing_committed(tmp_path):
+    """The next start gives an outcome to open requests, with what their traces tell; finished ones stay as they are."""
+    ended = subprocess.run([sys.executable, "-c", KILLED, tmp_path, Path(__file__).parent], check=False)
+    assert ended.returncode == -9
+    assert find_stored_request(tmp_path, "full").facts.outcome is None
+    store = RequestStore(tmp_path)
+    assert store.find("finished").facts.outcome == "answered"
+    assert store.find("metadata").facts.outcome == "interrupted"
+    full = store.find("full")
+    assert (full.facts.outcome, full.facts.score, full.facts.calls, full.facts.stop) == ("interrupted", 0.95, 3, "target")
+    assert full.facts.trace_bytes > 100
+    store.close()
+
+
+KILLED_AT_ONCE = KILLED.replace("await store.wait_for_commit()", "pass")
+
+
+def test_kill_loses_no_row_that_was_put(tmp_path):
+    """Not even one that was not committed yet: with a table that never commits, the next start finds all."""
+    code = KILLED_AT_ONCE.replace("async def main():", "from redraft.gateway import request_table\nasync def main():")
+    code = code.replace(
+        '    begin(store, "finished")', '    request_table.RequestTable._commit = lambda *_: None\n    begin(store, "finished")'
+    )
+    ended = subprocess.run([sys.executable, "-c", code, tmp_path, Path(__file__).parent], check=False)
+    assert ended.returncode == -9
+    assert find_stored_request(tmp_path, "finished") is None
+    with (tmp_path / "requests.db.pending").open("ab") as file:
+        file.write(b'["torn", 1')
+    for _ in range(2):
+        store = RequestStore(tmp_path)
+        outcomes = [store.find(id).facts.outcome for id in ("finished", "metadata", "full")]
+        assert outcomes == ["answered", "interrupted", "interrupted"]
+        assert store.find("torn") is None
+        store.close()
+    assert not (tmp_path / "requests.db.pending").exists()
+
+
+def test_start_that_is_read_again_does_not_undo_an_end(tmp_path):
+    """The file of pending rows may be older than the table."""
+    store = RequestStore(tmp_path)
+    started = begin(store, "t1", METADATA).facts
+    store.finish("t1", RequestEnd(200))
+    store._table.put(started)
+    assert store.find("t1").facts.outcome == "answered"
+    store.close()
+
+
+def test_pending_rows_stay_few(tmp_path, monkeypatch):
+    """The file is emptied once its rows are committed."""
+    monkeypatch.setattr("redraft.gateway.request_table.MAX_COMMITTED_BYTES", 2000)
+    store = RequestStore(tmp_path)
+    for n in range(300):
+        begin(store, f"t{n}", METADATA).finish(RequestEnd(200))
+        if n % 20 == 0:
+            store._table.flush()
+    store._table.flush()
+    assert (tmp_path / "requests.db.pending").stat().st_size <= 20 * 2 * 300
+    store.close()
+
+
+async def test_trace_without_facts_is_found_after_a_restart(tmp_path):
+    """As after a kill between the two commits."""
+    store = RequestStore(tmp_path)
+    await refined(begin(store, "t1"))
+    store.close()
+    with sqlite3.connect(tmp_path / "requests.db") as connection:
+        connection.execute("DELETE FROM requests")
+    store = RequestStore(tmp_path)
+    stored = store.find("t1")
+    store.close()
+    assert (stored.facts.model, stored.facts.outcome, len(stored.trace.candidates)) == ("refine/fast", "interrupted", 3)
+
+
+async def test_old_requests_leave_the_files(tmp_path):
+    """Each profile has its own days. What was deleted is in no file any more, and the files get smaller."""
+    store = RequestStore(tmp_path, {"refine/fast": Retention("full", days=2), "refine/slow": Retention("full", days=20)})
+    for n in range(40):
+        recorder = begin(store, f"t{n}", model="refine/slow" if n % 2 else "refine/fast")
+        await refined(recorder, f"parity{n % 2} " * 500)
+        recorder.finish(RequestEnd(200))
+    running = begin(store, "running")
+    await refined(running, "running")
+    await store.wait_for_commit()
+    assert store.purge() == 0
+    size = len(folder_bytes(tmp_path))
+    age(tmp_path, 3)
+    assert store.purge() == 20
+    content = folder_bytes(tmp_path)
+    assert b"parity0" not in content and b"parity1" in content
+    assert len(content) < size * 0.7
+    assert store.find("t0") is None and store.find("t1").trace is not None
+    assert store.find("running").trace is not None, "a request in progress is not deleted"
+    store.close()
+
+
+async def test_size_limit_deletes_the_oldest(tmp_path):
+    """The newest requests up to the limit stay."""
+    store = RequestStore(tmp_path, {"refine/fast": Retention("full", megabytes=0.1)})
+    for n in range(10):
+        recorder = begin(store, f"t{n}")
+        await refined(recorder, "x" * 30_000)
+        recorder.finish(RequestEnd(200))
+    await store.wait_for_commit()
+    assert 6 <= (count := store.purge()) <= 8
+    assert [n for n in range(10) if store.find(f"t{n}")] == [*range(count, 10)]
+    assert store.purge() == 0
+    store.close()
+
+
+async def test_size_is_that_of_the_file(tmp_path):
+    """What counts against the limit is what the journal takes, within a third."""
+    store = RequestStore(tmp_path)
+    facts = []
+    for n in range(60):
+        recorder = begin(store, f"t{n}", model="pass/m" if n % 2 else "refine/fast")
+        if n % 2:
+            recorder.record_exchange(b"x" * 20_000, b"y" * 20_000)
+        else:
+            await refined(recorder, "z" * 20_000)
+        facts.append(recorder.finish(RequestEnd(200)))
+    store.close()
+    size = (tmp_path / "gateway.journal").stat().st_size
+    assert 0.75 * size < sum(each.trace_bytes for each in facts) < 1.1 * size
+
+
+async def test_maintenance_runs_beside_the_event_loop(tmp_path):
+    """The first purge happens at the start."""
+    store = RequestStore(tmp_path)
+    begin(store, "t1", METADATA).finish(RequestEnd(200))
+    await store.wait_for_commit()
+    age(tmp_path, 31)
+    task = asyncio.create_task(store.maintain())
+    async with asyncio.timeout(20):
+        while store.find("t1"):
+            await asyncio.sleep(0.01)
+    task.cancel()
+    store.close()
+
+
+async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
+    """A disk that is full makes no request fail; the problem is told, and once there is room everything is written."""
+    monkeypatch.setattr("redraft.gateway.request_table.RETRY_SECONDS", 0.05)
+    errors = []
+    store = RequestStore(tmp_path, on_error=lambda: errors.append(1))
+    recorder = begin(store, "t0")
+    await refined(recorder)
+    await store.wait_for_commit()
+    assert store.problem == "" and errors == []
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    import signal
+
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        during = begin(store, "t1")
+        result = await refined(during, "z" * 10_000)
+        recorder.finish(RequestEnd(200))
+        during.finish(RequestEnd(200))
+        await store.wait_for_commit()
+        assert result.score == 0.95
+        assert "cannot be written" in store.problem and errors
+        late = begin(store, "t2")
+        partial = asyncio.create_task(refined(late))
+        await partial
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    maintenance = asyncio.create_task(store.maintain())
+    async with asyncio.timeout(20):
+        while store.problem:
+            await asyncio.sleep(0.01)
+    maintenance.cancel()
+    late.finish(RequestEnd(200))
+    assert [store.find(id).facts.outcome for id in ("t0", "t1", "t2")] == ["answered"] * 3
+    assert len(store.find("t2").trace.candidates) == 3, "its whole trace, also what was recorded without a disk"
+    store.close()
+
+
+def test_one_process_uses_a_folder(tmp_path):
+    """A second store is refused, and the first goes on."""
+    store = RequestStore(tmp_path)
+    with pytest.raises(StoreError, match="another process|is held|locked"):
+        RequestStore(tmp_path)
+    begin(store, "t1", METADATA).finish(RequestEnd(200))
+    assert store.find("t1").facts.outcome == "answered"
+    store.close()
+
+
+def test_files_are_private_and_foreign_files_are_refused(tmp_path):
+    """Nobody else on the machine can read what is kept; a file of another program stays as it is."""
+    RequestStore(tmp_path / "a").close()
+    assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "a").iterdir()} == {"0o600"}
+    (tmp_path / "b").mkdir()
+    with sqlite3.connect(tmp_path / "b" / "requests.db") as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    content = (tmp_path / "b" / "requests.db").read_bytes()
+    with pytest.raises(StoreError, match="not a table of requests"):
+        RequestStore(tmp_path / "b")
+    assert (tmp_path / "b" / "requests.db").read_bytes() == content
+    (tmp_path / "b" / "requests.db").unlink()
+    RequestStore(tmp_path / "b").close()
+
+
+@pytest.mark.parametrize(
+    "change", ["started_at = 1e300", "outcome = 'mine'", "score = 'high'", "key_name = x'00ff'", "iterations = 0.5"]
+)
+def test_values_that_it_does_not_write_are_refused(tmp_path, change):
+    """The error names the file, the column and the value."""
+    store = RequestStore(tmp_path)
+    begin(store, "t1", METADATA).finish(RequestEnd(200))
+    store.close()
+    with sqlite3.connect(tmp_path / "requests.db") as connection:
+        connection.execute(f"UPDATE requests SET {change}")
+    with pytest.raises(StoreError, match=f"requests.db.*{change.split()[0]} cannot be"):
+        find_stored_request(tmp_path, "t1")
+
+
+@pytest.mark.parametrize("content", [b"no database " * 100, b"SQLite format 3\0" + b"\xff" * 4096, b"x"])
+def test_damaged_table_is_refused(tmp_path, content):
+    """It stays as it is."""
+    (tmp_path / "requests.db").write_bytes(content)
+    with pytest.raises(StoreError, match="requests.db"):
+        RequestStore(tmp_path)
+    assert (tmp_path / "requests.db").read_bytes() == content
+    with pytest.raises(StoreError, match="requests.db"):
+        find_stored_request(tmp_path, "t1")
+
+
+def test_retention_of_each_model():
+    """Profiles have their own; all that is passed on has that of the gateway."""
+    config = GatewayConfig(
+        Path("x"), {"m": ServedModel("m", "http://h/v1", "m")}, {"fast": Profile("fast", "m", retention=FULL)}, passed_retention=OFF
+    )
+    assert retentions(config) == {"refine/fast": FULL, "pass/m": OFF}
+
+
+def test_writing_is_cheap(tmp_path):
+    """A request to pass/ pays for two rows with at most 50 microseconds of the event loop, in the median."""
+    store = RequestStore(tmp_path)
+    owner, times = Owner(), []
+    for n in range(3000):
+        start = time.thread_time()
+        store.begin(f"t{n}", owner, "pass/m", "chat", METADATA).finish(RequestEnd(200, usage=USAGE))
+        times.append(time.thread_time() - start)
+        time.sleep(0)
+    store.close()
+    assert sorted(times)[len(times) // 2] < 50e-6
+
+
+def test_facts_as_data():
+    """Times are readable; every field is there."""
+    data = RequestFacts("t1", 0.5, status=200).as_data()
+    assert data["started_at"] == "1970-01-01T00:00:00.500+00:00"
+    assert (data["trace_id"], data["status"], data["score"]) == ("t1", 200, None)

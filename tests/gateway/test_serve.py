@@ -1,0 +1,200 @@
+"""`redraft serve` as a process: how it starts, reads its configuration again, and ends."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+
+import httpx2
+import pytest
+from chat_server import ChatServer, writer_and_judge
+
+from redraft.gateway.keys import KeyRing
+
+BODY = {"model": "refine/default", "messages": [{"role": "user", "content": "Say it well."}]}
+
+
+@pytest.fixture
+def upstream():
+    server = ChatServer(writer_and_judge(["only"], [5]))
+    yield server
+    server.close()
+
+
+@contextlib.contextmanager
+def serve(*args, folder, start=True):
+    """Run the command; yields the process, whose `url` is the address of the gateway if it starts."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "redraft", "serve", "--port", "0", "--folder", str(folder), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        if start:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            process.started = json.loads(line)
+            process.url = process.started["url"]
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(process, **changes):
+    return httpx2.post(f"{process.url}/chat/completions", json={**BODY, **changes}, timeout=30)
+
+
+def write_config(path, upstream, **profiles):
+    """Write a configuration with one model and these profiles."""
+    url, _, name = upstream.model.partition("#")
+    lines = [f'[models.tiny]\nurl = "{url}"\nmodel = "{name}"']
+    lines += [f'[profiles.{profile}]\nmodel = "tiny"\n{text}' for profile, text in profiles.items()]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_one_model(upstream, tmp_path):
+    """With --model alone there is refine/default and pass/default; each request is a line of the access log without its text."""
+    with serve("--model", upstream.model, folder=tmp_path) as process:
+        assert process.started["models"] == ["refine/default", "pass/default"] and process.started["needs_key"] is False
+        assert ask(process).json()["choices"][0]["message"]["content"] == "only"
+        assert ask(process, model="pass/default").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=20)
+        assert process.returncode == 0
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert [line["model"] for line in lines if "trace_id" in line] == ["refine/default", "pass/default"]
+    assert "Say it well" not in log and "only" not in log
+
+
+def test_found_model(upstream, tmp_path, monkeypatch):
+    """Without --model it serves the model that is found."""
+    monkeypatch.setenv("REDRAFT_MODEL", upstream.model)
+    with serve(folder=tmp_path) as process:
+        assert ask(process).status_code == 200
+
+
+def test_sigterm_drains(upstream, tmp_path):
+    """After SIGTERM the request at work is answered, others are refused, readiness is 503, and the exit code is 0."""
+    arrived = upstream.hold(0)
+    with serve("--model", upstream.model, folder=tmp_path) as process:
+        answers = []
+
+        async def run():
+            async with httpx2.AsyncClient(base_url=process.url, timeout=30) as client:
+                request = asyncio.create_task(client.post("/chat/completions", json=BODY))
+                await asyncio.to_thread(arrived.wait, 10)
+                process.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(10):
+                    while (await client.get(process.url.replace("/v1", "/readyz"))).status_code != 503:
+                        pass
+                answers.append((await client.post("/chat/completions", json=BODY)).status_code)
+                upstream.release()
+                answers.append((await request).status_code)
+
+        asyncio.run(run())
+        assert answers == [503, 200]
+        assert process.wait(20) == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "requests.db")) as database:
+        assert database.execute("SELECT outcome FROM requests").fetchall() == [("answered",)]
+
+
+def test_drain_ends(upstream, tmp_path):
+    """A request that does not end within `drain-seconds` is cut off, and has an outcome."""
+    arrived = upstream.hold(0)
+    config = write_config(tmp_path / "gateway.toml", upstream, default="")
+    config.write_text("[gateway]\ndrain-seconds = 0.3\n" + config.read_text())
+    with serve("--config", str(config), folder=tmp_path) as process:
+        with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2].partition("/")[0]))) as client:
+            raw = json.dumps(BODY).encode()
+            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(raw) + raw)
+            assert arrived.wait(10)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            assert b" 503 " in client.recv(100)
+    with contextlib.closing(sqlite3.connect(tmp_path / "requests.db")) as database:
+        assert database.execute("SELECT outcome, error FROM requests").fetchall() == [("failed", "shutting_down")]
+
+
+def test_sighup_reads_the_configuration_again(upstream, tmp_path):
+    """SIGHUP makes a new profile available; a file with a mistake changes nothing, and the message says what is wrong."""
+    config = write_config(tmp_path / "gateway.toml", upstream, default="")
+    with serve("--config", str(config), "--no-access-log", folder=tmp_path) as process:
+        assert ask(process, model="refine/careful").status_code == 404
+        write_config(config, upstream, default="", careful="max-iterations = 5")
+        process.send_signal(signal.SIGHUP)
+        assert "read again" in json.loads(process.stderr.readline())["message"]
+        assert ask(process, model="refine/careful").status_code == 200
+        write_config(config, upstream, default="max-iteration = 5")
+        process.send_signal(signal.SIGHUP)
+        message = json.loads(process.stderr.readline())
+        assert message["event"] == "warning" and "max-iteration" in message["message"]
+        assert ask(process, model="refine/careful").status_code == 200
+
+
+def test_one_process_for_a_folder(upstream, tmp_path):
+    """A second process with the same folder is refused and names the reason."""
+    with (
+        serve("--model", upstream.model, folder=tmp_path),
+        serve("--model", upstream.model, folder=tmp_path, start=False) as second,
+    ):
+        output, error = second.communicate(timeout=20)
+        assert second.returncode == 1 and not output
+        assert str(tmp_path) in error and "held by process" in error
+
+
+def test_public_address_needs_a_key(upstream, tmp_path):
+    """On all addresses it starts only with a key, or with --insecure."""
+    public = ("--model", upstream.model, "--host", "0.0.0.0")
+    with serve(*public, folder=tmp_path, start=False) as process:
+        _, error = process.communicate(timeout=20)
+        assert process.returncode == 2 and "--insecure" in error and "redraft keys add" in error
+    with serve(*public, "--insecure", folder=tmp_path) as process:
+        assert ask(process).status_code == 200
+    with KeyRing(tmp_path) as ring:
+        _, secret = ring.add("app")
+    with serve(*public, folder=tmp_path) as process:
+        assert ask(process).status_code == 401
+        headers = {"authorization": f"Bearer {secret}"}
+        assert httpx2.post(f"{process.url}/chat/completions", json=BODY, headers=headers, timeout=30).status_code == 200
+
+
+MISTAKES = {
+    "a port in use": (lambda port: ["--port", str(port)], 2, "--port chooses another"),
+    "an unknown model": (lambda port: ["--model", "gpt-4o"], 2, "model"),
+    "a model without its key": (lambda port: ["--model", "anthropic:claude"], 2, "ANTHROPIC_API_KEY is not set"),
+    "a model with a configuration": (lambda port: ["--config", __file__], 2, "--model cannot be combined"),
+}
+
+
+@pytest.mark.parametrize(("args", "code", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(upstream, tmp_path, args, code, message):
+    """A wrong option is one clear line and exit code 2."""
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        with serve("--model", upstream.model, *args(used.getsockname()[1]), folder=tmp_path, start=False) as process:
+            _, error = process.communicate(timeout=20)
+    assert process.returncode == code and message in error
+
+
+def test_long_headers_are_refused(upstream, tmp_path):
+    """A request whose headers never end does not fill the memory."""
+    with serve("--model", upstream.model, folder=tmp_path) as process:
+        with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2].partition("/")[0]))) as client:
+            client.settimeout(20)
+            client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: ")
+            with contextlib.suppress(OSError):
+                for _ in range(64):
+                    client.sendall(b"a" * 65536)
+            with contextlib.suppress(ConnectionResetError):
+                assert b" 400 " in client.recv(100)
+        assert httpx2.get(process.url.replace("/v1", "/healthz")).status_code == 200

@@ -1,0 +1,185 @@
+"""The tools over HTTP, in a process of their own: keys, budgets, hosts, cancellation."""
+
+import asyncio
+import subprocess
+import threading
+from contextlib import suppress
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import aiohttp
+import anyio
+import httpx
+import pytest
+from chat_server import writer_and_judge
+
+from redraft.gateway.keys import KeyLimits, KeyRing
+
+from .conftest import PROGRAM, http_client, http_server
+
+GRADE = {"response": "One, two", "requirements": ["no_commas"]}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+HEADERS = {"accept": "application/json, text/event-stream"}
+
+
+def add_key(folder, name="agent", limits=KeyLimits(), profiles=()):
+    with KeyRing(folder) as ring:
+        return ring.add(name, limits, profiles)[1]
+
+
+@pytest.mark.slow(but_each=2)
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_tools_work_over_http(tmp_path, serve, mode):
+    """Without keys it is open to this machine; refining reports progress in both forms of the protocol."""
+    server, heard = serve(writer_and_judge(["Good."], [5])), []
+
+    async def hear(progress, total, message):
+        heard.append(message)
+
+    with http_server("--folder", tmp_path, "--model", server.model) as url:
+        async with http_client(url, mode=mode) as client:
+            assert len((await client.list_tools()).tools) == 4
+            result = await client.call_tool("refine", {"prompt": "Say it"}, progress_callback=hear)
+            assert result.structured_content["answer"] == "Good."
+            assert heard
+            assert (await client.call_tool("grade", GRADE)).structured_content["unmet"] == ["no_commas"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_cancellation_over_http(tmp_path, silent_model, mode):
+    """When the client cancels, the call to the model ends at once."""
+    with http_server("--folder", tmp_path, "--model", silent_model.model) as url:
+        async with http_client(url, mode=mode) as client:
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.call_tool, "refine", {"prompt": "Say it"})
+                assert await asyncio.to_thread(silent_model.arrived.wait, 10)
+                group.cancel_scope.cancel()
+            assert await asyncio.to_thread(silent_model.left.wait, 3)
+            assert not (await client.call_tool("grade", GRADE)).is_error
+
+
+@pytest.mark.slow
+async def test_once_there_is_a_key_each_request_needs_one(tmp_path):
+    """A missing or wrong key is a 401; a session cannot be continued with the key of somebody else; a revoked key ends it."""
+    key, other = add_key(tmp_path), add_key(tmp_path, "other")
+    with http_server("--folder", tmp_path, "--model", "none") as url, httpx.Client(timeout=10) as http:
+        for headers in ({}, {"authorization": "Bearer rd-wrong"}):
+            assert http.post(url, json=INITIALIZE, headers={**HEADERS, **headers}).status_code == 401
+        own = {**HEADERS, "authorization": f"Bearer {key}"}
+        session = http.post(url, json=INITIALIZE, headers=own).headers["mcp-session-id"]
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        assert http.post(url, json=listing, headers={**own, "mcp-session-id": session}).status_code == 200
+        foreign = {**HEADERS, "x-api-key": other, "mcp-session-id": session}
+        assert http.post(url, json=listing, headers=foreign).status_code == 404
+        with KeyRing(tmp_path) as ring:
+            ring.revoke("agent")
+        await asyncio.sleep(0.6)  # servers look for changed keys four times a second
+        assert http.post(url, json=listing, headers={**own, "mcp-session-id": session}).status_code == 401
+        assert http.get(url.replace("/mcp", "/healthz")).text == "ok"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"origin": "https://evil.example"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"host": "agents.example"}, 200),
+    ],
+)
+def test_pages_and_foreign_names_reach_nothing(tmp_path, headers, status):
+    """The Host header must name the server, and no page of a browser may call it."""
+    with http_server("--folder", tmp_path, "--model", "none", "--allow-host", "agents.example") as url:
+        reply = httpx.post(url, json=INITIALIZE, headers={**HEADERS, **headers})
+        assert reply.status_code == status
+        assert ("; --allow-host allows others" in reply.text) == (status == 421)
+        assert "configuration" not in reply.text
+
+
+async def test_a_budget_of_a_key_is_kept(tmp_path, serve):
+    """Calls are counted by what they used; once the rest is not enough, the tool says so, and no call is made."""
+    server = serve(writer_and_judge(["Good."], [5]))
+    with KeyRing(tmp_path) as ring:
+        stored, key = ring.add("agent", KeyLimits(calls_per_day=6))
+    with http_server("--folder", tmp_path, "--model", server.model, "--budget-calls", "4") as url:
+        async with http_client(url, key) as client:
+            first = await client.call_tool("refine", {"prompt": "Say it"})
+            used = first.structured_content["usage"]["calls"]
+            assert used == server.calls <= 4
+            results = [await client.call_tool("refine", {"prompt": "Say it"}) for _ in range(3)]
+            refused = [result for result in results if result.is_error]
+            assert refused
+            assert "may make 6 calls a day" in refused[-1].content[0].text
+            assert server.calls <= 6
+    with KeyRing(tmp_path) as ring:
+        assert ring.spending_today(stored).calls == server.calls
+
+
+async def test_a_key_for_models_of_the_gateway_calls_no_tool(tmp_path):
+    """A restricted key may list the tools, and gets an error from each."""
+    key = add_key(tmp_path, profiles=("refine/fast",))
+    with http_server("--folder", tmp_path, "--model", "none") as url:
+        async with http_client(url, key) as client:
+            result = await client.call_tool("grade", GRADE)
+    assert result.is_error
+    assert "is for refine/fast" in result.content[0].text
+
+
+def test_a_public_address_needs_keys(tmp_path):
+    """Without a key it is refused, unless --insecure is given."""
+    command = [*PROGRAM, "mcp", "--http", "--port", "0", "--host", "0.0.0.0", "--folder", str(tmp_path), "--model", "none"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert "no API key is needed: add one" in done.stderr
+    with http_server("--host", "0.0.0.0", "--insecure", "--folder", tmp_path, "--model", "none") as url:
+        assert httpx.post(url, json=INITIALIZE, headers=HEADERS).status_code == 200
+
+
+async def test_a_large_body_is_refused(tmp_path):
+    """More than the limit is not read, whether it says its length or not."""
+
+    async def parts():
+        for _ in range(200):
+            yield b" " * 2**16
+
+    with http_server("--folder", tmp_path, "--model", "none") as url:
+        async with aiohttp.ClientSession() as http, http.post(url, data=parts(), headers=HEADERS) as reply:
+            assert reply.status == 413
+        connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
+        connection.putrequest("POST", "/mcp")
+        connection.putheader("Content-Length", str(9 * 2**20))
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+        connection.close()
+
+
+def post_and_ignore(url, request, headers):
+    with suppress(httpx.HTTPError):
+        httpx.post(url, json=request, headers=headers, timeout=20)
+
+
+@pytest.mark.slow
+async def test_the_end_of_the_server_cancels_what_is_not_finished(tmp_path, silent_model):
+    """SIGTERM closes the connection to the model, and the process ends with 0, as `http_server` asserts."""
+    with http_server("--folder", tmp_path, "--model", silent_model.model) as url:
+        call = {"name": "refine", "arguments": {"prompt": "Say it"}}
+        session = httpx.post(url, json=INITIALIZE, headers=HEADERS).headers["mcp-session-id"]
+        request = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
+        threading.Thread(target=post_and_ignore, args=(url, request, {**HEADERS, "mcp-session-id": session})).start()
+        assert await asyncio.to_thread(silent_model.arrived.wait, 10)
+    assert await asyncio.to_thread(silent_model.left.wait, 3)
+
+
+@pytest.mark.slow
+def test_one_server_for_a_folder(tmp_path):
+    """A second one would not know what the first has reserved of the budgets."""
+    with http_server("--folder", tmp_path, "--model", "none"):
+        command = [*PROGRAM, "mcp", "--http", "--port", "0", "--folder", str(tmp_path), "--model", "none"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert "redraft mcp" in done.stderr

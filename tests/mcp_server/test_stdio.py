@@ -1,0 +1,139 @@
+"""The tools over stdin and stdout, in a process of their own, called by the client of the protocol's own library."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+
+import anyio
+import pytest
+from chat_server import writer_and_judge
+
+from .conftest import PROGRAM, stdio_client
+
+GRADE = {"response": "One, two", "requirements": ["no_commas", "words:1-5"]}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_tools_work_without_a_model(mode):
+    """An agent lists the tools, grades by requirements and repairs a draft, in both forms of the protocol."""
+    async with stdio_client("--model", "none", mode=mode) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"refine", "grade", "compare", "validate_grader"}
+        assert all(tool.description and tool.output_schema for tool in tools.values())
+        grades = await client.call_tool("grade", GRADE)
+        assert not grades.is_error
+        assert grades.structured_content["unmet"] == ["no_commas"]
+        assert [each["score"] for each in grades.structured_content["graders"]] == [0, 1]
+        refined = await client.call_tool("refine", {"draft": "One, two", "requirements": ["no_commas"]})
+        assert refined.structured_content["answer"] == refined.content[0].text == "One two"
+        assert refined.structured_content["stop"] == "target"
+        impossible = await client.call_tool("refine", {"prompt": "Say it"})
+        assert impossible.is_error
+        assert "there is no model" in impossible.content[0].text
+
+
+async def test_an_answer_is_refined_with_progress(serve):
+    """The model writes and judges until the target is reached; the client hears of every step, in order."""
+    server = serve(writer_and_judge(["Bad.", "Good."], [1, 5]))
+    heard = []
+
+    async def hear(progress, total, message):
+        heard.append((progress, message))
+
+    async with stdio_client("--model", server.model) as client:
+        result = await client.call_tool("refine", {"prompt": "Say it", "max_iterations": 2}, progress_callback=hear)
+    found = result.structured_content
+    assert found["answer"] == "Good."
+    assert found["iterations"] == 1
+    assert found["usage"]["calls"] == server.calls >= 4
+    assert [each["origin"] for each in found["changes"]] == ["generate", "refine"]
+    assert found["changes"][0]["actions"] == ["say more"]
+    assert [number for number, _ in heard] == sorted({number for number, _ in heard})
+    assert any("judge" in message or "grading" in message for _, message in heard), heard
+
+
+async def test_a_schema_is_kept(serve):
+    """The answer is JSON that follows the schema of the call, and its value is in the result."""
+    server = serve(writer_and_judge(['{"city": "Rome"}'], [5]))
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    async with stdio_client("--model", server.model) as client:
+        result = await client.call_tool("refine", {"prompt": "Which?", "answer_schema": schema})
+    assert result.structured_content["value"] == {"city": "Rome"}
+
+
+async def test_cancellation_closes_the_connection_to_the_model(silent_model):
+    """When the client cancels, the call to the model ends at once, and the server goes on."""
+    async with stdio_client("--model", silent_model.model) as client:
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.call_tool, "refine", {"prompt": "Say it"})
+            assert await asyncio.to_thread(silent_model.arrived.wait, 10)
+            group.cancel_scope.cancel()
+        assert await asyncio.to_thread(silent_model.left.wait, 3)
+        assert not (await client.call_tool("grade", GRADE)).is_error
+
+
+def start(*args):
+    """Start a server that a legacy client has greeted."""
+    process = subprocess.Popen(
+        [*PROGRAM, "mcp", *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    write(process, id=1, method="initialize", params=info)
+    greeting = json.loads(process.stdout.readline())
+    assert greeting["result"]["serverInfo"]["name"] == "redraft"
+    write(process, method="notifications/initialized")
+    return process
+
+
+def write(process, **message):
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    process.stdin.flush()
+
+
+@pytest.mark.parametrize("end", ["eof", signal.SIGINT, signal.SIGTERM])
+def test_the_end_cancels_what_is_not_finished(silent_model, end):
+    """When stdin closes, or a signal comes, the model's connection is closed, and the process ends with 0 and without a word."""
+    process = start("--model", silent_model.model)
+    write(process, id=2, method="tools/call", params={"name": "refine", "arguments": {"prompt": "Say it"}})
+    assert silent_model.arrived.wait(10)
+    process.stdin.close() if end == "eof" else os.kill(process.pid, end)
+    assert process.wait(10) == 0
+    assert silent_model.left.wait(3)
+    assert process.stderr.read() == b""
+    for line in process.stdout.read().splitlines():
+        assert json.loads(line)["id"] == 2
+    process.stdin.close() if end != "eof" else None
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_a_line_that_is_no_message_ends_nothing():
+    """Broken JSON, a lone surrogate and deep nesting are refused, and the next message is answered."""
+    process = start("--model", "none")
+    for junk in (b"{", b'"\xff\\ud800"', b"[" * 100_000, b""):
+        process.stdin.write(junk + b"\n")
+    write(process, id=7, method="tools/list")
+    replies = iter(lambda: json.loads(process.stdout.readline()), None)
+    listed = next(reply for reply in replies if reply.get("id") == 7)
+    assert len(listed["result"]["tools"]) == 4
+    process.stdin.close()
+    assert process.wait(10) == 0
+    process.stdout.close()
+    process.stderr.close()
+
+
+@pytest.mark.slow
+async def test_the_tools_work_with_a_real_model(plain_server):
+    """A llama.cpp server with random weights writes; requirements grade, and what it cannot meet is in the result."""
+    call = {"prompt": "Say it", "requirements": ["words:1-400", "contains:xylophone"], "max_iterations": 1}
+    async with stdio_client("--model", plain_server, "--deadline", "60") as client:
+        found = (await client.call_tool("refine", call)).structured_content
+    assert found["answer"]
+    assert found["usage"]["calls"] >= 2
+    assert found["unmet"] == ["contains:xylophone"] or found["score"] == 1

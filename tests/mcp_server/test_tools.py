@@ -1,0 +1,251 @@
+"""The tools within this process: what they return, what they refuse, and what they never do."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from chat_server import verdict, writer_and_judge
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from mcp import Client, MCPError
+from pydantic import ValidationError
+
+from redraft.errors import ConfigError
+from redraft.graders.foreign import foreign_grader
+from redraft.mcp_server.arguments import tool_schema
+from redraft.mcp_server.server import make_server
+from redraft.mcp_server.tools import TOOLS
+from redraft.mcp_server.workbench import CallLimits, OverloadedError, Workbench
+from redraft.middleware import Budget
+from redraft.protocols import Reply
+
+WITHOUT_MODEL = Workbench(models=False)
+
+
+async def call(tool, arguments, bench=WITHOUT_MODEL):
+    async with Client(make_server(bench)) as client:
+        return await client.call_tool(tool, arguments)
+
+
+async def error_of(tool, arguments, bench=WITHOUT_MODEL):
+    result = await call(tool, arguments, bench)
+    assert result.is_error, result
+    return result.content[0].text
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
+def test_schemas_are_valid_and_plain(tool):
+    """Clients of many kinds read them: no references, and no `model` unless there is a choice."""
+    schema = tool_schema(tool.input, ("one", "two"))
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator.check_schema(tool.result.model_json_schema())
+    assert "$ref" not in json.dumps(schema)
+    assert schema["properties"]["model"]["enum"] == ["one", "two"]
+    assert "model" not in tool_schema(tool.input, ("one",))["properties"]
+    assert schema["additionalProperties"] is False
+
+
+def test_descriptions_name_graders_that_exist():
+    """The model that calls the tools learns the names from the descriptions."""
+    text = json.dumps([tool_schema(tool.input, ()) for tool in TOOLS.values()])
+    specs = {spec for spec in re.findall(r'\\"([a-z_]+(?::[^"\\]+)?)\\"', text)} - {"name"}
+    assert len(specs) > 6
+    for spec in specs:
+        assert foreign_grader(spec)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "says"),
+    [
+        ("refine", {}, "give `prompt` (or `messages`), or a `draft`"),
+        ("refine", {"promt": "x"}, "did you mean 'prompt'"),
+        ("refine", {"prompt": "x", "messages": [{"role": "user", "content": "y"}]}, "not both"),
+        ("refine", {"prompt": 3}, "prompt: Input should be a valid string"),
+        ("refine", {"prompt": "x", "max_iterations": 1000}, "max_iterations: Input should be less than or equal to 20"),
+        ("refine", {"prompt": "x", "target_score": 2}, "target_score"),
+        ("refine", {"draft": "x", "requirements": ["json_schema:/etc/passwd"]}, "would read a file"),
+        ("refine", {"draft": "x", "requirements": ["word:3"]}, "words"),
+        ("refine", {"draft": "x", "graders": ["judge:rubric.toml"]}, "no rubric of the gallery"),
+        ("refine", {"draft": "x", "graders": ["tests.py:check"]}, "tests.py"),
+        ("refine", {"draft": "x", "model": "openai:gpt-4o"}, "is not one that may be used"),
+        ("refine", {"draft": "x", "answer_schema": {"$ref": "file:///etc/passwd"}}, "$ref"),
+        ("grade", {"response": "x"}, "asks a model"),
+        ("grade", {"response": "x", "graders": ["helpfulness"]}, "helpfulness: asks a model"),
+        ("grade", {"response": "x", "graders": ["exact"]}, "reference"),
+        ("grade", {"response": "x", "graders": ["pairwise"]}, "asks a model"),
+        ("compare", {"answers": ["x"]}, "answers"),
+        ("validate_grader", {"grader": "words:1", "examples": [{"response": "a"}] * 2}, "an example has"),
+        ("validate_grader", {"examples": [{"response": "a", "label": True}] * 2}, "`grader` or `rubric`"),
+        ("validate_grader", {"grader": "words:1", "examples": [{"response": "a", "label": n} for n in (True, 3)]}, "one kind"),
+    ],
+)
+async def test_what_is_wrong_is_said(tool, arguments, says):
+    """The error names the argument and what is allowed; there is no stack trace."""
+    text = await error_of(tool, arguments)
+    assert says in text
+    assert "Traceback" not in text
+
+
+async def test_an_unknown_tool_is_an_error_of_the_protocol():
+    """It names those that there are."""
+    async with Client(make_server(WITHOUT_MODEL)) as client:
+        with pytest.raises(MCPError, match="there is no tool 'rewrite'; there are: refine, grade"):
+            await client.call_tool("rewrite", {})
+
+
+async def test_too_many_values_are_refused():
+    """A schema of any size would be checked for long."""
+    text = await error_of("refine", {"prompt": "x", "answer_schema": {"enum": [0] * 100_001}})
+    assert "it holds more than 100,000 values" in text
+
+
+async def test_answers_are_compared_in_both_orders(serve):
+    """The model that compares sees each pair twice; the answer that it prefers wherever it stands is best."""
+
+    def answer(messages, n):
+        text = "".join(message["content"] for message in messages)
+        first = text.index("GOOD") < text.index("BAD")
+        return json.dumps({"reason": "It is so.", "change": [], "winner": "first" if first else "second", "done": True})
+
+    server = serve(answer)
+    bench = Workbench([server.model])
+    result = await call("compare", {"prompt": "Say it", "answers": ["BAD", "GOOD"]}, bench)
+    await bench.close()
+    found = result.structured_content
+    assert not result.is_error, result.content[0].text
+    assert found["best"] == 2
+    assert [row["number"] for row in found["ranking"]] == [2, 1]
+    assert found["usage"]["calls"] == server.calls == 2
+
+
+async def test_a_grader_is_validated_by_labels():
+    """Accuracy with its interval, and the examples that contradict the labels, in both kinds of labels."""
+    examples = [{"response": "a b" if good else "a, b", "label": good} for good in [True, False] * 10]
+    examples[4] = {"response": "a, b", "label": True}
+    found = (await call("validate_grader", {"grader": "no_commas", "examples": examples})).structured_content
+    assert found["better_than_chance"]
+    assert found["disagreements"] == [5]
+    assert {"accuracy", "Cohen's kappa"} <= {measure["name"] for measure in found["measures"]}
+    pairs = [{"response_a": "a", "response_b": "a, b", "better": "a"}] * 12 + [
+        {"response_a": "a", "response_b": "a, b", "better": "b"}
+    ]
+    found = (await call("validate_grader", {"grader": "no_commas", "examples": pairs})).structured_content
+    assert found["judged"] == 13
+    assert found["disagreements"] == [13]
+
+
+async def test_nothing_is_stored_unless_asked_for(tmp_path, monkeypatch):
+    """Neither cards nor verdicts nor traces; with a folder, the trace has the name in the result."""
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
+    draft = {"draft": "a, b", "requirements": ["no_commas"]}
+    examples = [{"response": "a", "label": True}, {"response": "a, b", "label": False}]
+    assert (await call("refine", draft)).structured_content["trace_id"] is None
+    await call("validate_grader", {"grader": "no_commas", "examples": examples * 6})
+    assert not (tmp_path / "home").exists() or not [*(tmp_path / "home").rglob("*.*")]
+    result = await call("refine", draft, Workbench(models=False, traces=tmp_path / "traces"))
+    assert (tmp_path / "traces" / f"{result.structured_content['trace_id']}.jsonl").read_text().count("\n") > 2
+
+
+async def test_an_operator_may_allow_more_graders():
+    """Such a grader is named as the operator wrote it; nothing else of that kind is allowed."""
+    bench = Workbench(models=False, graders={"polite.py:polite": lambda text: "please" in text})
+    found = (await call("grade", {"response": "please", "graders": ["polite.py:polite"]}, bench)).structured_content
+    assert found["score"] == 1
+    assert "'other.py" in await error_of("grade", {"response": "x", "graders": ["other.py:f"]}, bench)
+
+
+async def test_the_budget_of_a_call_is_kept(serve):
+    """The best answer so far comes back when it is used up; if there is none, an error says so."""
+    server = serve(writer_and_judge(["One.", "Two.", "Three.", "Four."], [1, 1, 1, 1]))
+    bench = Workbench([server.model], limits=CallLimits({"budget": Budget(calls=3)}))
+    found = (await call("refine", {"prompt": "Say it"}, bench)).structured_content
+    assert found["stop"] == "budget"
+    assert found["usage"]["calls"] == server.calls <= 3
+    none = Workbench([server.model], limits=CallLimits({"budget": Budget(calls=0)}))
+    assert "budget" in await error_of("refine", {"prompt": "Say it"}, none)
+    await bench.close()
+    await none.close()
+
+
+async def test_errors_of_the_model_are_said_without_its_key(serve, monkeypatch):
+    """The message of the endpoint is in the error; a key that it echoes is not."""
+    monkeypatch.setenv("REDRAFT_API_KEY", "sk-very-secret-1234567890")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-1234567890")
+    server = serve(lambda messages, n: (401, "bad key sk-very-secret-1234567890"))
+    bench = Workbench([server.model])
+    text = await error_of("refine", {"prompt": "Say it"}, bench)
+    await bench.close()
+    assert "bad key" in text
+    assert "very-secret" not in text
+
+
+async def test_a_fault_is_logged_and_not_shown(caplog):
+    """An exception that nobody expected is a short error for the client."""
+
+    def fail(text):
+        raise RuntimeError("secret detail")
+
+    class BrokenBench(Workbench):
+        def grader(self, spec):
+            raise RuntimeError("secret detail")
+
+    text = await error_of("grade", {"response": "x", "graders": ["judge"]}, BrokenBench(models=False))
+    assert "secret detail" not in text
+    assert "secret detail" in caplog.text
+
+
+async def test_a_reply_that_utf8_cannot_hold_arrives(serve):
+    """A lone surrogate in an answer is replaced, in the text and in the structure."""
+
+    class Broken:
+        name = identity = "broken"
+
+        async def complete(self, request):
+            return Reply(verdict(5) if request.is_judgement else "bad \ud800 half")
+
+    bench = Workbench(models=False)
+    bench._models[""], bench._searches = Broken(), True
+    result = await call("refine", {"prompt": "Say it"}, bench)
+    assert result.content[0].text == result.structured_content["answer"] == "bad \ufffd half"
+
+
+async def test_calls_wait_for_a_place():
+    """No more calls work at a time than the limit; beyond the queue they are refused."""
+    bench = Workbench(models=False, limits=CallLimits(max_calls=1))
+    async with bench.place():
+        waiting = [asyncio.ensure_future(bench.place().__aenter__()) for _ in range(64)]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError):
+            async with bench.place():
+                pass
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    async with bench.place():
+        pass
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=10,
+)
+NAMES = sorted({name for tool in TOOLS.values() for name in tool.input.model_fields})
+
+
+@given(tool=st.sampled_from([*TOOLS.values()]), arguments=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6))
+def test_any_input_is_read_or_refused(tool, arguments):
+    """Arguments of any form are either valid or a validation error."""
+    try:
+        assert tool.input.model_validate(arguments)
+    except ValidationError as error:
+        assert error.errors()
+
+
+def test_a_wrong_name_is_found_at_the_start():
+    """The names of models are connected when the server starts, so that a mistake is no error of a call."""
+    with pytest.raises(ConfigError, match="nonsense"):
+        Workbench(["nonsense:model"])

@@ -1,0 +1,84 @@
+"""Erased rows leave the files of a journal, beside a writer and a reader."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from redraft import Task
+from redraft.core.records import Candidate
+from redraft.core.serialize import record_to_json
+from redraft.core.trace import Trace
+from redraft.errors import StoreError
+from redraft.storage import Journal
+
+HEADER = Trace(Task("q")).header()
+
+
+def add_rows(journal, ids, size=50):
+    """Add rows whose lines alternate, as those of requests that are answered at the same time do."""
+    journal.update_run("r")
+    for n, id in enumerate(ids):
+        journal.begin_row("r", id, n, "", {}, HEADER)
+    for k in range(4):
+        for id in ids:
+            journal.append_records("r", id, k, [record_to_json(Candidate(k, f"<{id}>" * size))])
+    for id in ids:
+        journal.finish_row("r", id, "done", {"best": f"<{id}>"})
+
+
+def traces_of(ids, folder):
+    content = b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
+    return [id for id in ids if f"<{id}>".encode() in content]
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_erased_rows_leave_no_trace(tmp_path, existing):
+    """Neither in the journal nor in its log; the others stay, and the file gets smaller."""
+    old, new = [f"old{n:03}" for n in range(150)], [f"new{n:03}" for n in range(50)]
+    if existing:
+        with Journal(tmp_path / "j") as journal:
+            add_rows(journal, old[:100] + new[:20])
+    with Journal(tmp_path / "j") as journal:
+        journal.use_incremental_vacuum()
+        add_rows(journal, old + new)
+        journal.flush()
+        reader = Journal(tmp_path / "j", read_only=True)
+        assert len(list(reader.traces("r"))) == 200
+        before = (tmp_path / "j").stat().st_size
+        journal.erase("r", old)
+        assert traces_of(old, tmp_path) == []
+        assert traces_of(new, tmp_path) == new
+        assert (tmp_path / "j").stat().st_size < max(before, 10**6) * 0.6
+        assert journal.row_ids("r") == reader.row_ids("r") == new
+        add_rows(journal, ["later"])
+        assert journal.trace("r", "later").candidates
+        reader.close()
+
+
+def test_erase_of_nothing_and_of_unknown_rows(tmp_path):
+    """It changes nothing."""
+    with Journal(tmp_path / "j") as journal:
+        journal.use_incremental_vacuum()
+        add_rows(journal, ["a"])
+        journal.erase("r", [])
+        journal.erase("r", ["nobody"])
+        assert journal.row_ids("r") == ["a"]
+        with pytest.raises(StoreError, match="no run 'x'"):
+            journal.erase("x", ["a"])
+        assert journal.has_run("r") and not journal.has_run("x")
+
+
+def test_erase_that_fails_leaves_the_writer_alone(tmp_path):
+    """The error names the journal, and writing goes on afterwards."""
+    with Journal(tmp_path / "j") as journal:
+        add_rows(journal, ["a", "b"])
+        journal.flush()
+        with closing(sqlite3.connect(tmp_path / "j", isolation_level=None)) as other:
+            other.execute("DROP TRIGGER delete_details_of_row")
+            other.execute("CREATE TRIGGER refuse BEFORE DELETE ON rows BEGIN SELECT raise(ABORT, 'no'); END")
+        with pytest.raises(StoreError, match="cannot be written"):
+            journal.erase("r", ["a"])
+        journal.finish_row("r", "a", "done", {})
+        journal.flush()
+        assert journal.write_error is None
