@@ -1,5 +1,6 @@
 #!/bin/sh
-# Make the environments of the peers that bench/overhead.py and bench/batch.py measure: one each, in DIR. (1.8 GB.)
+# Make the environments of the peers that bench/overhead.py, bench/batch.py and bench/gateway.py measure: one each, in DIR.
+# (10 GB, most of it for optillm, which needs torch.)
 #
 #     sh bench/peers.sh DIR
 #
@@ -19,4 +20,7 @@ make_peer "$1/executionkit-httpx" "executionkit[httpx]==0.4.0"
 make_peer "$1/dspy" "dspy>=3"
 make_peer "$1/openjudge" "py-openjudge==0.2.4"
 make_peer "$1/curator" "bespokelabs-curator==0.1.31"
-echo "ready: python bench/overhead.py --peers $1; python bench/batch.py --peers $1"
+make_peer "$1/litellm" "litellm[proxy]==1.106.2"
+make_peer "$1/optillm" "optillm==0.4.0"
+echo "ready: python bench/overhead.py --peers $1; python bench/batch.py --peers $1;"
+echo "python bench/gateway.py --litellm $1/litellm/bin/python --optillm $1/optillm/bin/python"
