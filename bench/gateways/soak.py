@@ -140,7 +140,7 @@ KINDS = (
     kind("wrong field", 3, CHAT, chat("refine/fast", n=5), (400,)),
     kind("wrong model", 3, CHAT, chat("refine/none"), (404,)),
     kind("wrong key", 3, CHAT, chat("refine/fast"), (401,), key="unknown"),
-    kind("poor key", 3, CHAT, chat("pass/steady"), (200, 402), key="poor"),
+    kind("poor key", 3, CHAT, chat("pass/steady"), (200, 402, 429), key="poor"),  # 429: other requests have reserved the rest
     kind("count", 3, "messages/count_tokens", claude("pass/steady"), is_counted=False),
 )
 

@@ -1,8 +1,8 @@
 """The work behind `pass/NAME`: a request goes to a model as it is, and its reply comes back as it is.
 
 If the client speaks the protocol of the model, only the model's name in the request is changed, and the reply is that of the
-model, byte for byte. Otherwise request and reply are converted (see `conversion`); what the other protocol cannot say is refused
-with a 400 that names it.
+model, without a chunk of usage that the client did not ask for. Otherwise request and reply are converted (see `conversion`);
+what the other protocol cannot say is refused with a 400 that names it.
 
 Nothing is sent again after a failure. What a server has never understood is sent in another form: without `stream_options`, or
 as chat completions instead of responses. The model's name in a reply is the one that the model states, not the client's
