@@ -79,6 +79,7 @@ COUNTED = Path(__file__).with_name("counted.py")
 WORKERS = 24
 PURGED = "refine/judged"  # the requests of which are deleted when they are more than a few megabytes
 TRACES = 300  # stored traces that are read
+MORE_DESCRIPTORS = 16  # files and connections that are opened when they are first needed; a leak would be one for a request
 QUIET_SECONDS = 6.0  # unused connections are kept for 4 to 5 seconds
 WARM_SHARE, LEAK_SHARE = 0.25, 0.75
 GROWTH_MB = 20.0  # the journal's cache of pages alone takes up to 16 MB, and fills with what is stored
@@ -387,7 +388,7 @@ def goals(results):
     is_flat = {
         "mb": grown <= GROWTH_MB,
         "tasks": after["tasks"] <= before["tasks"] + 2,
-        "descriptors": after["descriptors"] <= before["descriptors"] + 4,
+        "descriptors": after["descriptors"] <= before["descriptors"] + MORE_DESCRIPTORS,
     }
     halves = late_memory(results)
     ended, without = results["end"], len(requests["missing"])
