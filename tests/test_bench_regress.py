@@ -36,7 +36,7 @@ def git(folder, *command):
 
 @pytest.fixture
 def repository(tmp_path):
-    """Four revisions: `base`; `slower` by a fifth; `same`, with another label; `broken`, without the script."""
+    """Five revisions: `base`; `slower` by a fifth; `same`, with another label; `broken`, whose script fails; `older`, without it."""
     package, bench = tmp_path / "src" / "redraft", tmp_path / "bench"
     package.mkdir(parents=True)
     bench.mkdir()
@@ -47,6 +47,9 @@ def repository(tmp_path):
         git(tmp_path, "add", "-A")
         git(tmp_path, "commit", "-qm", tag)
         git(tmp_path, "tag", tag)
+    git(tmp_path, "rm", "-q", "bench/planning.py")
+    git(tmp_path, "commit", "-qm", "older")
+    git(tmp_path, "tag", "older")
     return tmp_path
 
 
@@ -76,6 +79,13 @@ def test_a_figure_of_one_revision_alone_is_named(repository):
     assert "not compared: only one of the two revisions has the figure 'other: CPU ms/step'" in ended.stdout
 
 
+@pytest.mark.parametrize("revisions", [("base", "older"), ("older", "base")])
+def test_a_benchmark_of_one_revision_alone_is_named(repository, revisions):
+    """It is left out, and the others are compared."""
+    ended = run(repository, *revisions)
+    assert (ended.returncode, "not compared: older has no bench/planning.py" in ended.stdout) == (0, True), ended.stderr
+
+
 def test_a_benchmark_that_fails_is_named(repository):
     """Exit code 2, with the script's output; an unknown revision is named."""
     ended = run(repository, "base", "broken")
@@ -86,10 +96,16 @@ def test_a_benchmark_that_fails_is_named(repository):
 
 @pytest.mark.parametrize(
     ("ratios", "slower"),
-    [([1.06, 1.07, 1.08], True), ([1.0, 1.2, 1.02], False), ([0.9, 1.1, 1.0, 1.0], False), ([1.05, 1.05], False)],
+    [
+        ([1.07, 1.08, 1.09], True),
+        ([1.06, 1.12], False),
+        ([1.0, 1.2, 1.02], False),
+        ([0.9, 1.1, 1.0, 1.0], False),
+        ([1.05, 1.05], False),
+    ],
 )
 def test_only_an_interval_wholly_above_the_limit_is_a_regression(regress, ratios, slower):
-    """Noise around the limit is none."""
+    """Noise around the limit is none, and neither are two high ratios that differ."""
     found = regress.compare([1.0] * len(ratios), ratios, 1.05)
     assert found["low"] <= found["ratio"] <= found["high"]
     assert found["slower"] is slower

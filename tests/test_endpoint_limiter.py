@@ -116,24 +116,26 @@ async def cancel_all(tasks):
 # ---- the limit
 
 
-def fill_windows(window, windows=1):
-    """Report a number of windows of successes in which all places were taken."""
+def fill_windows(window, windows=1, clock=None, seconds=0):
+    """Report a number of windows of successes in which all places were taken, each of which takes `seconds`."""
     for _ in range(windows):
         window.record_start(window.limit)
+        if clock:
+            clock.now += seconds
         for _ in range(window.limit):
             window.record_success(window.epoch)
 
 
-def test_the_limit_doubles_until_the_first_refusal_and_then_rises_slowly():
+def test_the_limit_doubles_until_the_first_refusal_and_then_rises_slowly(clock):
     """From 16 it doubles to 128, halves, recovers half of the distance each time, pauses below it, then rises by one, two and
     four.
     """
-    window, seen = AIMDWindow(16, 1, 512), []
+    window, seen = AIMDWindow(16, 1, 512, clock=clock), []
     for _ in range(3):
-        fill_windows(window)
+        fill_windows(window, 1, clock, 10)
         seen.append(window.limit)
     assert seen == [32, 64, 128]
-    window.record_congestion(window.epoch)
+    window.record_congestion(window.epoch, 128)
     seen = [window.limit]
     for _ in range(6):
         fill_windows(window)
@@ -146,6 +148,48 @@ def test_the_limit_doubles_until_the_first_refusal_and_then_rises_slowly():
         fill_windows(window)
         seen.append(window.limit)
     assert seen == [128, 129, 130, 132, 136]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "seen"),
+    [
+        (lambda limit: 1, [128, 512, 512, 512, 512]),
+        (lambda limit: 10, [48, 144, 432, 512, 512]),
+        (lambda limit: 40, [32, 64, 128, 256, 512]),
+        (lambda limit: limit / 4, [120] * 5),
+        (lambda limit: limit / 0.5, [32] * 5),
+        (lambda limit: max(limit, 100) / 5, [32, 64, 128, 256, 256]),
+        (lambda limit: 0, [32, 64, 128, 256, 512]),
+    ],
+    ids=["fast", "slower", "slow", "takes few", "takes one", "takes a hundred", "no time"],
+)
+def test_before_the_first_refusal_the_limit_rises_with_the_answers_per_second(clock, seconds, seen):
+    """At once to what is answered in 30 s, up to eight times; else it doubles while that brings more answers per second."""
+    window, limits = AIMDWindow(16, 1, 512, queue_seconds=30, clock=clock), []
+    for _ in range(5):
+        fill_windows(window, 1, clock, seconds(window.limit))
+        limits.append(window.limit)
+    assert limits == seen
+
+
+def test_a_lower_maximum_forgets_how_many_answers_a_higher_limit_brought(clock):
+    """So the limit rises again once the maximum does."""
+    window = AIMDWindow(64, 1, 512, clock=clock)
+    fill_windows(window, 1, clock, 100)
+    window.resize(16)
+    fill_windows(window, 1, clock, 100)
+    window.resize(512)
+    fill_windows(window, 1, clock, 100)
+    assert window.limit == 32
+
+
+@pytest.mark.parametrize(("in_flight", "limit"), [(3, 8), (17, 8), (101, 50), (128, 64)])
+def test_a_limit_that_was_not_reached_counts_as_far_as_calls_were_in_flight(clock, in_flight, limit):
+    """From 16 the limit has risen to 128. It falls to half of what was in flight, but not below half of what was answered."""
+    window = AIMDWindow(16, 1, 512, queue_seconds=30, clock=clock)
+    fill_windows(window, 1, clock, 1)
+    window.record_congestion(window.epoch, in_flight)
+    assert window.limit == limit
 
 
 def test_a_limit_that_is_not_used_is_not_raised():
@@ -162,13 +206,13 @@ def test_refusals_of_calls_in_flight_halve_the_limit_once():
     window = AIMDWindow(64, 1, 512)
     era = window.epoch
     for _ in range(64):
-        window.record_congestion(era)
+        window.record_congestion(era, 64)
     assert window.limit == 32
     window.record_start(64)
     for _ in range(64):
         window.record_success(era)
     assert window.limit == 32
-    window.record_congestion(window.epoch)
+    window.record_congestion(window.epoch, 32)
     assert window.limit == 16
 
 
@@ -180,10 +224,10 @@ def test_the_limit_stays_between_floor_and_ceiling(start, floor, ceiling, after_
     """This holds for every sequence of results and every start value."""
     lucky, poor = AIMDWindow(start, floor, ceiling), AIMDWindow(start, floor, ceiling)
     fill_windows(lucky, 100)
-    poor.record_congestion(poor.epoch)
+    poor.record_congestion(poor.epoch, poor.limit)
     assert (poor.limit, lucky.limit) == (after_trouble, after_luck)
     for _ in range(20):
-        poor.record_congestion(poor.epoch)
+        poor.record_congestion(poor.epoch, poor.limit)
     assert poor.limit == floor
 
 
@@ -265,6 +309,20 @@ async def test_the_limit_finds_the_capacity_of_an_endpoint(clock, most):
     await cancel_all(tasks)
     assert endpoint.served >= 0.9 * most * 6 / endpoint.latency
     assert endpoint.refused <= 0.05 * endpoint.served
+
+
+async def test_after_a_fast_rise_calls_are_admitted_one_by_one(clock):
+    """An endpoint that refuses the 65th call at once gets few more than that, and the limit is half of what it takes."""
+    endpoint = Endpoint(clock, 64, latency=1)
+    gate = limiter_on(clock, queue_seconds=60)
+    tasks = start_calls(*(limit_endpoint(endpoint, gate)(ASK) for _ in range(600)))
+    await clock.advance(0.99)
+    assert (endpoint.inside, endpoint.refused) == (16, 0)
+    await clock.advance(0.0101 + 0.25 * 32 / 128)
+    assert (gate.limit, endpoint.inside, endpoint.refused) == (128, 48, 0)
+    await clock.advance(0.2)
+    assert (gate.limit, endpoint.inside, endpoint.refused) == (32, 64, 1)
+    await cancel_all(tasks)
 
 
 # ---- the queue

@@ -157,7 +157,8 @@ async def test_repeats_are_one_feedback_with_the_mean():
     """The repeats stay available."""
     scores = iter([0.2, 0.6])
     report = await grade(SAMPLES[0], with_weight(lambda _: Feedback(s := next(scores), f"{s}"), 1, repeats=2))
-    assert report["function"].score == pytest.approx(0.4) and report["function"].reason == "0.2; 0.6"
+    assert report["function"].score == pytest.approx(0.4)
+    assert sorted(report["function"].reason.split("; ")) == ["0.2", "0.6"]  # two threads, either of which may begin
     assert len(report["function"].repeats) == 2
 
 

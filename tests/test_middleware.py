@@ -283,6 +283,31 @@ def test_the_cache_key_leaves_out_what_a_budget_lowers():
     assert cache_key("m", replace(ASK, max_tokens=20, original=ASK)) == cache_key("m", ASK)
 
 
+async def test_calls_without_a_limit_count_while_they_are_in_flight():
+    """What one may take is reserved when it is asked for; an unknown usage counts as that, a known one as it is."""
+    tracker = BudgetTracker()
+    seen = []
+
+    async def call(request):
+        seen.append(tracker.spent_and_reserved)
+        return Reply("ok", Usage(1, None, None, cost=None) if len(seen) == 1 else ONE)
+
+    for _ in range(2):
+        await meter(with_cost(call, None), tracker)(ASK)
+    assert seen[0]["input_tokens"] >= 300
+    assert seen[1]["output_tokens"] > tracker.spent["output_tokens"] == 50 + 10
+    assert tracker.spent_and_reserved == tracker.spent
+
+
+def test_copies_keep_every_field():
+    """A field that a request or a reply gets later is not lost in a copy."""
+    request = Request(*range(len(dataclasses.fields(Request))))
+    assert request.with_format("text") == dataclasses.replace(request, format="text")
+    reply = Reply(*range(len(dataclasses.fields(Reply))))
+    expected = dataclasses.replace(reply, usage=ONE)
+    assert all(getattr(reply.with_usage(ONE), f.name) == getattr(expected, f.name) for f in dataclasses.fields(Reply))
+
+
 async def test_meter_records_usage_and_cost():
     """The reply has the cost, the tracker has the amounts spent."""
     tracker = BudgetTracker(Budget(usd=5))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
 from typing import Any, TypeVar, Unpack, overload
 
 from .checks import invalid_argument
@@ -245,13 +244,10 @@ async def refine_many(
             session = Session(Options.from_settings(settings, answer), await resolve_model(model), graders, judge)
             cleanup.push_async_callback(session.close)
             deadline_at = session.options.deadline_at
-            refinements += [
-                replace(
-                    in_rounds(with_plan_in_settings(make_refinement(task, session, deadline_at, model_searched=model is None))),
-                    owns_session=False,
-                )
-                for task in inputs
-            ]
+            for task in inputs:
+                refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
+                refinement.owns_session = False
+                refinements.append(in_rounds(with_plan_in_settings(refinement)))
             semaphore = asyncio.Semaphore(session.options.max_in_flight)
             running += [asyncio.ensure_future(_refine_one(refinement, semaphore)) for refinement in refinements]
             cleanup.push_async_callback(cancel_and_wait, running)

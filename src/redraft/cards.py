@@ -29,7 +29,7 @@ from .graders.composite import Composite
 from .own_code import is_own
 from .quality.calibration import Calibration
 from .storage import write_atomic
-from .storage.secure_files import data_dir, make_folder
+from .storage.secure_files import cards_folder, make_folder
 
 # ---- measures
 
@@ -176,7 +176,7 @@ class CardStore:
     @classmethod
     def in_folder(cls, folder: str | Path | None) -> CardStore:
         """Return the store in `folder`; with None, the user's own."""
-        return cls(Path(folder) if folder else data_dir() / "cards")
+        return cls(cards_folder(folder))
 
     def card_folder(self, grader: str, fingerprint: str, data: str, sha256: str) -> Path:
         """Return the folder of one validation: of one version of a grader, on one data set read in one way."""

@@ -11,7 +11,6 @@ import errno
 import os
 import re
 import stat
-import tomllib
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -66,6 +65,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Return the table in a text of TOML, in time about linear in it. Raises ValueError."""
     if _LONG_KEY.search(text):
         raise ValueError(f"a key in it has more than {MAX_KEY_PARTS} parts")
+    import tomllib  # few runs read a file of TOML
+
     try:
         table = tomllib.loads(text)
     except RecursionError:

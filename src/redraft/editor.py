@@ -15,7 +15,7 @@ from .compute import IN_PROCESS, run
 from .errors import ComputeLimitError
 from .own_code import fingerprint_name, is_own
 from .protocols import Check, Edit, Requirement
-from .requirements.spec import parse_cached, repair_cost
+from .requirements.spec import kinds, parse_cached, repair_cost
 from .threads import run_in_thread
 
 REQUIREMENT_ERRORS = (ArithmeticError, ComputeLimitError, LookupError, RecursionError, TypeError, ValueError)
@@ -100,6 +100,11 @@ class FormEditor:
 def _is_portable(requirement: Requirement) -> bool:
     """Return whether a worker can make the requirement from its spec."""
     return is_own(type(requirement)) and not getattr(requirement, "in_process", False)
+
+
+def prepare() -> None:
+    """Load the kinds of requirements in a worker before its first job, so that no job spends its time on it."""
+    kinds()
 
 
 def _repair(settings: dict[str, Any], text: str, specs: list[str]) -> dict[str, Any] | None:

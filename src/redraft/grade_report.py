@@ -43,7 +43,7 @@ class GraderFeedback:
     @property
     def reason(self) -> str:
         """Why, in words; the different reasons of repeats are separated by semicolons."""
-        return "; ".join(unique_texts(f.reason for f in self.repeats if f.reason))
+        return reasons_text(self.repeats)
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -205,15 +205,20 @@ class GradeReport:
         ]
 
 
+def reasons_text(feedback: Iterable[Feedback]) -> str:
+    """Return the different reasons of a grader's feedback, separated by semicolons."""
+    return "; ".join(dict.fromkeys([f.reason for f in feedback if f.reason]))
+
+
 def grader_feedback(trace: Trace, candidate: int) -> tuple[GraderFeedback, ...]:
     """Return the feedback of each grader of the panel that grades single responses, in the order of the panel."""
     failures = [r for r in trace.records if isinstance(r, Failure) and r.step_slot[:2] == ("feedback", candidate)]
-    return tuple(_feedback_of(trace, candidate, grader, failures) for grader in trace.panel if not grader.compares)
+    return tuple([_feedback_of(trace, candidate, grader, failures) for grader in trace.panel if not grader.compares])
 
 
 def _feedback_of(trace: Trace, candidate: int, grader: PanelGrader, failures: Iterable[Failure]) -> GraderFeedback:
-    given = tuple(f for f in trace.feedback.get(candidate, ()) if f.grader == grader.name)
+    given = tuple([f for f in trace.feedback.get(candidate, ()) if f.grader == grader.name])
     failed = [f for slot, f in trace.failures.items() if slot[:3] == ("feedback", candidate, grader.name)]
     score = trace.grader_score(candidate, grader) if candidate in trace.feedback else None
-    usage = sum((f.usage for f in failures if f.step_slot[2:3] == (grader.name,)), NO_USAGE)
+    usage = sum([f.usage for f in failures if f.step_slot[2:3] == (grader.name,)], NO_USAGE)
     return GraderFeedback(grader.name, given, failed[0] if failed else None, grader.must, grader.weight, score, usage)

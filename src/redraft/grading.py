@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
@@ -198,7 +197,8 @@ def _make_refinement(task: Task, session: Session, deadline_at: float | None, na
         raise (ConfigError(f"{name}: {error}") if name else error) from None
     if rankers := [grader.name for grader in refinement.trace.panel if grader.compares]:
         raise ConfigError(f"graders: {rankers[0]!r} ranks several responses; a single one needs a grader that scores it")
-    return replace(refinement, owns_session=False)
+    refinement.owns_session = False
+    return refinement
 
 
 async def _report_of(refinement: Refinement, semaphore: asyncio.Semaphore) -> GradeReport:

@@ -22,6 +22,8 @@ MAX_DIGITS = 4300  # of an integer: Python reads no more
 MAX_BITS = 14284  # of an integer of that many digits
 MAX_VALUES = 5_000_000  # of one row, or of one small file
 BYTES_PER_VALUE = 64  # in memory, besides its text
+to_json = json.JSONEncoder().encode  # as `json.dumps`, without its arguments
+text_to_json = json.encoder.encode_basestring_ascii  # the same for a text
 
 
 def loads(body: bytes) -> Any:
@@ -60,7 +62,7 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
     if (brackets + text.count(",")) * BYTES_PER_VALUE > max_bytes:
         raise ValueError(f"it holds more values than {max_bytes / 2**20:,.0f} MiB of memory take")
     try:
-        value = _DECODER.decode(text)
+        value = decode(_DECODER, text)
     except RecursionError:
         raise ValueError(TOO_DEEP_MESSAGE) from None
     except json.JSONDecodeError:
@@ -70,6 +72,16 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
     if brackets > MAX_DEPTH and nesting_depth(value) > MAX_DEPTH:
         raise ValueError(TOO_DEEP_MESSAGE)
     return value
+
+
+def decode(decoder: Any, text: str) -> Any:
+    """Return what the `decode` of a `json.JSONDecoder` returns, faster for a text without spaces before its value."""
+    compact = text.rstrip(" \t\r\n")
+    try:
+        value, end = decoder.scan_once(compact, 0)
+    except StopIteration:
+        return decoder.decode(text)
+    return value if end == len(compact) else decoder.decode(text)
 
 
 TOO_DEEP_MESSAGE = f"it is nested more than {MAX_DEPTH} deep"

@@ -65,6 +65,7 @@ class Mask:
         self._prefixes = {size: {f[:n] for f in fragments for n in range(1, size)} for size, fragments in self._fragments.items()}
         self._prefixes.setdefault(0, set()).update(w[:n] for w in self._whole_secrets for n in range(1, len(w)))
         self._min_length = min((*self._fragments, *map(len, self._whole_secrets)), default=maxsize)
+        self._has_secrets = bool(self._whole_secrets or self._fragments)
         self._blocks = {int.from_bytes(g[i : i + _BLOCK_SIZE], byteorder) for g in grams for i in range(len(g) - _BLOCK_SIZE + 1)}
 
     def _add_secret(self, secret: str) -> None:
@@ -85,7 +86,7 @@ class Mask:
                     self._fragments.setdefault(size, set()).update(fragments)
 
     def __bool__(self) -> bool:
-        return bool(self._whole_secrets or self._fragments)
+        return self._has_secrets
 
     def __repr__(self) -> str:
         return "Mask(...)"
@@ -97,7 +98,7 @@ class Mask:
 
     def mask_bytes(self, data: bytes) -> bytes:
         """Do the same for bytes. JSON stays valid: only its strings and keys are masked."""
-        spans = self._spans(data.lower()) if self else []
+        spans = self._spans(data.lower()) if self._has_secrets else []
         if not spans:
             return data
         try:

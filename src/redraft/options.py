@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self, cast
@@ -15,19 +16,17 @@ from .errors import ConfigError
 from .graders.execution import CodeExecution
 from .middleware import Budget
 from .plans import NoiseAwarePlan, Plan
-from .plans.adaptive import Adaptive
 from .plans.prompts import Prompts
 from .plans.self_refine import SelfRefine
 from .quality.calibration import Calibration
 from .quality.priors import Priors
 from .settings import OptionFields, Settings, check_settings
-from .storage.priors_store import read_priors
 
 SHIPPED = Priors()
 ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)  # nothing prints or compares all of them
 class Options(OptionFields):
     """The settings of a refinement, checked. Raises ConfigError naming the argument, the value and what is allowed.
 
@@ -55,7 +54,7 @@ class Options(OptionFields):
                 raise ConfigError(f"{name} cannot be combined with plan: give it to the plan, as in SelfRefine({name}=...)")
         if self.plan is not None:
             replace(self, plan=None)  # the settings that the plan replaces must be valid, too
-        self.make_plan(writes=True, noisy=True)
+        self.make_plan(writes=True, noisy=bool(self.tie_break or self.width or self.unseen_last))  # raises if these need another
         self.execution  # noqa: B018  (raises)
 
     @property
@@ -68,7 +67,7 @@ class Options(OptionFields):
         """The time when a run that begins now must end, on the monotonic clock."""
         return None if self.deadline is None else monotonic() + self.deadline
 
-    @property
+    @cached_property
     def prompts(self) -> Prompts:
         """The prompts of the default plan."""
         return Prompts(cast("Any", self.draft_prompt), cast("Any", self.refine_prompt))
@@ -121,6 +120,8 @@ class Options(OptionFields):
         rules = SelfRefine(rule, drafts, repairs, draft_prompt=own.draft, refine_prompt=own.refine)
         if not writes or not (noisy if self.noise_aware is None else self.noise_aware):
             return rules
+        from .plans.adaptive import Adaptive  # with the whole measurement model, which exact scores do not need
+
         fresh = self.temperature != 0  # at temperature 0 a new draft would repeat the last one
         attempts, price = self.max_iterations * (self.width or 1), self.min_expected_gain
         plan = Adaptive(rules, price, self.cost_unit, attempts, fresh, priors, self.width, self.unseen_last)
@@ -140,6 +141,8 @@ def load_template(name: str, given: Any) -> Any:
 def _load_priors(given: Any) -> Priors | str | None:
     """Return the given priors, loaded from a file if a path is given. Raises ConfigError."""
     if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".json")):
+        from .storage.priors_store import read_priors  # most runs have the shipped priors
+
         return read_priors(str(given))
     if given is None or isinstance(given, Priors):
         return given

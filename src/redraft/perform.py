@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -27,7 +27,7 @@ from .middleware.call_costs import CostEstimator, Pricing
 from .protocols import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
 from .text import format_duration
 from .threads import run_in_thread, run_in_thread_if_large
-from .usage import NO_USAGE, CallLedger, Usage
+from .usage import NO_USAGE, CallLedger, Usage, sum_usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,10 @@ class StepClient:
         repeat: int = 0,
         connect_client: Callable[[Any], ModelClient] | None = None,
         answer: AnswerForm[Any] | None = None,
+        step_usage: StepUsage | None = None,
     ) -> None:
         self._client, self._repeat, self._connect_client, self.answer = client, repeat, connect_client, answer
-        self._step_usage = StepUsage()
+        self._step_usage = step_usage or StepUsage()
 
     @property
     def repeat(self) -> int:
@@ -103,14 +104,8 @@ class StepClient:
         """Return a client for another model, or for another repeat, that adds to the same usage."""
         if model is not None and self._connect_client is None:
             raise ConfigError(f"{model!r} cannot be used here")
-        other = StepClient(
-            self._connect_client(model) if model is not None and self._connect_client else self._client,
-            self._repeat + repeat,
-            self._connect_client,
-            self.answer,
-        )
-        other._step_usage = self._step_usage
-        return other
+        client = self._connect_client(model) if model is not None and self._connect_client else self._client
+        return StepClient(client, self._repeat + repeat, self._connect_client, self.answer, self._step_usage)
 
     def provenance(self, usage: Usage = NO_USAGE, by: str = "") -> dict[str, Any]:
         """Return the fields of a record that say how it was made: by which models, its usage and its seconds."""
@@ -134,27 +129,27 @@ class StepClient:
         return reply.text
 
     async def complete(self, request: Request) -> Reply:
-        if self._client is None:
+        client, step, task = self._client, self._step_usage, asyncio.current_task()
+        if client is None:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
-        step, task = self._step_usage, asyncio.current_task()
         if step.closed:
-            raise ConfigError(f"{self._client.name} was called after the step had ended: a grader must wait for all its calls")
-        step.models[self._client.name] = None
+            raise ConfigError(f"{client.name} was called after the step had ended: a grader must wait for all its calls")
+        if self._repeat:
+            request = replace(request, sample_index=request.sample_index + self._repeat)
+        step.models[client.name] = None
         step.ledgers.append(ledger := CallLedger())
         step.pending_tasks.add(task)
         try:
             with ledger:
-                reply = await self._client.call(
-                    replace(request, sample_index=request.sample_index + self._repeat) if self._repeat else request
-                )
+                reply = await client.call(request)
         except asyncio.CancelledError:
-            step.unanswered_endpoints[self._client.endpoint] = None
+            step.unanswered_endpoints[client.endpoint] = None
             raise
         finally:
             step.pending_tasks.discard(task)
         ledger.record_answer(reply.usage)
         if reply.by:
-            step.models.pop(self._client.name, None)
+            step.models.pop(client.name, None)
             step.models[reply.by] = None
         return reply
 
@@ -179,7 +174,7 @@ class StepUsage:
     @property
     def usage(self) -> Usage:
         """The usage of all calls; unknown where a call was sent and not answered."""
-        return sum((ledger.usage for ledger in self.ledgers), NO_USAGE)
+        return sum_usage(self.ledgers)
 
 
 def make_performer(roles: Roles, deadline_at: float | None = None, deadline: float | None = None) -> Perform:
@@ -233,9 +228,10 @@ def failure_record(step: Step, error: BaseException, client: StepClient) -> Fail
 
 def _client_for(step: Step, roles: Roles) -> StepClient:
     """Return the client of a step: that of its grader, or of the writer."""
-    if isinstance(step, Grade | Compare):
-        return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
-    return StepClient(roles.writer, step.id if isinstance(step, Generate | Refine) else 0, roles.connect_client)
+    match step:
+        case Grade() | Compare():
+            return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
+    return StepClient(roles.writer, connect_client=roles.connect_client)
 
 
 async def _perform_step(roles: Roles, work: tuple[Step, StepClient]) -> Record:
@@ -254,25 +250,41 @@ async def _perform_step(roles: Roles, work: tuple[Step, StepClient]) -> Record:
 
 
 async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> Candidate:
-    parent, sampling = step.parent if isinstance(step, Refine) else None, roles.sampling
-    messages = await _messages_of(step)
-    reply = await client.complete(
-        Request(messages, **{f.name: getattr(sampling, f.name) for f in fields(sampling)}, is_generation=True)
+    sampling = roles.sampling
+    messages = step.messages if step.make_messages is None else await _own_messages(step, step.make_messages)
+    request = Request(
+        messages,
+        sampling.temperature,
+        sampling.max_tokens,
+        sampling.seed,
+        sampling.schema,
+        sample_index=step.id,
+        tools=sampling.tools,
+        tool_choice=sampling.tool_choice,
+        is_generation=True,
     )
-    answer: dict[str, Any] = dict(truncated=reply.truncated, tool_calls=reply.tool_calls, note=reply.note)
-    answer |= dict(reasoning=reply.reasoning, reasoning_form=reply.reasoning_form)
+    reply = await client.complete(request)
     text = reply.text
     if roles.answer and not reply.tool_calls:
         text = await run_in_thread_if_large(len(text), roles.answer.extract, text)
-    return Candidate(step.id, text, parent, role=step.role, **answer, **client.provenance())
+    return Candidate(
+        step.id,
+        text,
+        step.parent if isinstance(step, Refine) else None,
+        role=step.role,
+        truncated=reply.truncated,
+        reasoning=reply.reasoning,
+        note=reply.note,
+        tool_calls=reply.tool_calls,
+        reasoning_form=reply.reasoning_form,
+        **client.provenance(),
+    )
 
 
-async def _messages_of(step: Generate | Refine) -> tuple[Message, ...]:
-    """Return the messages of a step; a prompt of the user's own is made in a thread. Raises ConfigError."""
-    if step.make_messages is None:
-        return step.messages
+async def _own_messages(step: Generate | Refine, make_messages: Callable[[], tuple[Message, ...]]) -> tuple[Message, ...]:
+    """Return the messages of a prompt of the user's own, which is made in a thread. Raises ConfigError."""
     try:
-        return await run_in_thread(step.make_messages)
+        return await run_in_thread(make_messages)
     except Exception as error:  # a function of the user may raise anything
         raise _prompt_error(step, error) from error
 
@@ -339,8 +351,20 @@ async def _grade(step: Grade, grader: Any, client: StepClient) -> Feedback:
         await client.cancel_pending()
         if not isinstance(feedback, Feedback):
             raise TypeError(f"grader {step.grader!r} returned {feedback!r}; it must return Feedback")
-        made = client.provenance(feedback.usage, feedback.by)
-        return replace(feedback, candidate=step.candidate.id, grader=step.grader, repeat=step.repeat, **made)
+        return Feedback(
+            feedback.score,
+            feedback.reason,
+            feedback.actions,
+            feedback.done,
+            feedback.criteria,
+            step.candidate.id,
+            step.grader,
+            step.repeat,
+            votes=feedback.votes,
+            nearness=feedback.nearness,
+            metadata=feedback.metadata,
+            **client.provenance(feedback.usage, feedback.by),
+        )
 
     return await retry_once(grade)
 

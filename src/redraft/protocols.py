@@ -78,6 +78,25 @@ class Request:
         """Whether a judge makes the request: it asks for JSON, and for no answer to the task."""
         return self.schema is not None and not self.is_generation
 
+    def with_format(self, format: Format) -> Request:
+        """Return the request in another format, faster than `dataclasses.replace`: every judge's call is made in one."""
+        return Request(
+            self.messages,
+            self.temperature,
+            self.max_tokens,
+            self.seed,
+            self.schema,
+            format,
+            self.sample_index,
+            self.nonce,
+            self.unsupported_parameters,
+            self.tools,
+            self.tool_choice,
+            self.is_generation,
+            self.original,
+            self.top_logprobs,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
@@ -136,6 +155,23 @@ class Reply:
     @property
     def truncated(self) -> bool:
         return self.finish_reason == "length"
+
+    def with_usage(self, usage: Usage) -> Reply:
+        """Return the reply with another usage, faster than `dataclasses.replace`: every call needs it."""
+        return Reply(
+            self.text,
+            usage,
+            self.finish_reason,
+            self.reasoning,
+            self.rate_limit_status,
+            self.tool_calls,
+            self.reasoning_form,
+            self.by,
+            self.note,
+            self.token_logprobs,
+            self.response_id,
+            self.response_model,
+        )
 
 
 Call: TypeAlias = Callable[[Request], Awaitable[Reply]]

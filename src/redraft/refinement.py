@@ -24,7 +24,7 @@ from .core.trace import Trace
 from .errors import ConfigError, RedraftError
 from .graders.fingerprint import grader_fingerprint
 from .middleware.observe import observe
-from .options import Options
+from .options import SHIPPED, Options
 from .perform import make_performer
 from .plans import UNLIMITED, Left, NoiseAwarePlan, Plan, PlanDecision, outcome_if_stopped
 from .plans.limits import asks_model
@@ -43,12 +43,13 @@ from .telemetry import record_refinement
 
 CALIBRATION_KEY = "calibration"  # of what people's labels say about the judge, in the settings of a trace
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
+PLAN_KEYS = frozenset({"priors", CALIBRATION_KEY, *PROMPT_KEYS})  # of all that is recorded of a plan
 TaskInput: TypeAlias = str | Iterable[Message] | Task | Trace
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Refinement:
-    """One refinement, ready to run."""
+    """One refinement, ready to run. Whoever prepares it may still set its fields."""
 
     trace: Trace
     plan: Plan
@@ -104,7 +105,8 @@ def in_rounds(refinement: Refinement, left: Callable[[], Left] = no_limits) -> R
     def decide(trace: Trace) -> PlanDecision:
         return plan.decide(trace, left())
 
-    return replace(refinement, next_steps=RoundByRound(decide, decide))
+    refinement.next_steps = RoundByRound(decide, decide)
+    return refinement
 
 
 async def resolve_model(model: Any) -> Any:
@@ -129,29 +131,32 @@ def make_refinement(
     """
     options = session.options
     trace = _check_reads_no_files(task) if isinstance(task, Trace) else Trace(_with_file_contents(_as_task(task)))
-    given = trace.task.given_responses
+    task = trace.task
+    given = () if trace.records and trace.candidates else task.given_responses
     if session.writer is None and not given and not trace.candidates:
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
-    if not any(message_text(message).strip() for message in trace.task.messages):
-        raise ConfigError(f"task: the prompt is empty, got {format_value(trace.task.prompt)}")
-    panel, roles = session.resolve_panel(trace.task.requirements, has_tests=bool(trace.task.tests))
+    if not any(message_text(message).strip() for message in task.messages):
+        raise ConfigError(f"task: the prompt is empty, got {format_value(task.prompt)}")
+    panel, roles = session.resolve_panel(task.requirements, has_tests=bool(task.tests))
     if options.unseen_last and (judged := [grader.name for grader in panel if grader.must and asks_model(grader)]):
         raise ConfigError(f"unseen_last cannot be combined with a must that a model judges, got {judged[0]!r}")
-    if trace.task.tools:
-        sampling = replace(roles.sampling, tools=trace.task.tools, tool_choice=trace.task.tool_choice, schema=None)
+    if task.tools:
+        sampling = replace(roles.sampling, tools=task.tools, tool_choice=task.tool_choice, schema=None)
         roles = replace(roles, sampling=sampling)
     for grader in roles.graders.values():
-        check_task(grader, trace.task)
-    trace = _with_form(replace(trace, panel=panel), options.answer)
-    for id, response in enumerate(given if not trace.candidates else ()):
-        trace += Candidate(id, options.answer.extract(response, given=True) if options.answer else response)
+        check_task(grader, task)
+    trace = _with_form(Trace(task, panel, trace.records, trace.resumed_at, trace.settings), options.answer)
+    if given:
+        answers = [options.answer.extract(text, given=True) for text in given] if options.answer else given
+        candidates = (Candidate(id, text) for id, text in enumerate(answers))
+        trace = Trace(task, panel, (*trace.records, *candidates), trace.resumed_at, trace.settings)
     if prompts := prompts_of(options.plan or options):
-        prompts.check_task(trace.task)
+        prompts.check_task(task)
     writes, noisy = roles.writer is not None, bool(llm_graders(panel))
     plan = session.plan_for(writes=writes, noisy=noisy)
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
-    if options.budget or deadline_at is not None:
+    if (options.budget and options.budget.limits) or deadline_at is not None:
         reservations = Reservations(trace, roles, session.budget_tracker, deadline_at, session.statistics)
         perform = reservations.wrap(perform)
     if options.on_step:
@@ -170,17 +175,19 @@ def make_refinement(
 
 def with_plan_in_settings(refinement: Refinement) -> Refinement:
     """Record the plan's priors, if they are not the shipped ones, its calibration and its own prompts in the trace's settings."""
-    recorded = {"priors", CALIBRATION_KEY, *PROMPT_KEYS}
-    trace = refinement.trace
-    settings = {name: value for name, value in trace.settings.items() if name not in recorded}
-    if prompts := prompts_of(refinement.plan):
+    trace, plan = refinement.trace, refinement.plan
+    settings: dict[str, Any] = {name: value for name, value in trace.settings.items() if name not in PLAN_KEYS}
+    if prompts := prompts_of(plan):
         own = zip(PROMPT_KEYS, (prompts.draft, prompts.refine), strict=True)
         settings |= {key: prompt_data(prompt) for key, prompt in own if prompt}
-    if isinstance(refinement.plan, NoiseAwarePlan) and refinement.plan.priors != Priors():
-        settings["priors"] = refinement.plan.priors.to_dict()
-    if isinstance(refinement.plan, NoiseAwarePlan) and refinement.plan.calibration:
-        settings[CALIBRATION_KEY] = refinement.plan.calibration.to_data()
-    return refinement if settings == trace.settings else replace(refinement, trace=replace(trace, settings=settings))
+    if isinstance(plan, NoiseAwarePlan):
+        if plan.priors != SHIPPED:
+            settings["priors"] = plan.priors.to_dict()
+        if plan.calibration:
+            settings[CALIBRATION_KEY] = plan.calibration.to_data()
+    if settings != trace.settings:
+        refinement.trace = replace(trace, settings=settings)
+    return refinement
 
 
 def prompt_data(prompt: DraftPrompt | RefinePrompt) -> dict[str, str]:

@@ -9,16 +9,15 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import checks
 from .answers import AnswerForm, AnswerGrader
-from .cards import CardStore, enforce_trust, trust_statuses
 from .core.task import Task
 from .core.trace import PanelGrader
 from .editor import FormEditor
 from .errors import ConfigError, StoreError
-from .graders import GraderSpec, Judge, RequirementGrader, Rubric, as_grader, must
+from .graders import GraderSpec, RequirementGrader, as_grader, must
 from .graders.base import as_grader_spec, asks_judge, check_forms, check_needs, parts_for, unique_name
 from .graders.execution import check_environment
 from .graders.fingerprint import grader_fingerprint
@@ -33,7 +32,6 @@ from .middleware import (
 from .middleware.adapt import adapt
 from .middleware.cache import cache
 from .middleware.call_costs import CostEstimator
-from .middleware.failover import MAX_RETRIES, Availability, FailoverModel, fail_over
 from .middleware.messages import drop_unrequested_tool_calls, offer_own_tools
 from .middleware.retry import retry
 from .middleware.timeout import timeout
@@ -45,14 +43,18 @@ from .options import Options
 from .own_code import is_own
 from .perform import ModelClient, Roles, Sampling
 from .plans import Plan
-from .protocols import Call, Model
+from .protocols import Call, Grader, Model
 from .quality.calibration import Calibration
 from .quality.labelled_figures import UNLABELLED, LabelledFigures, labelled_figures
 from .quality.lineage import llm_graders
 from .quality.priors import Priors
 from .reservations import StepStatistics
-from .storage.priors_store import PriorsKey, PriorsStore
+from .storage.secure_files import cards_folder
 from .telemetry import call_target, record_calls
+
+if TYPE_CHECKING:
+    from .middleware.failover import Availability
+    from .storage.priors_store import PriorsKey
 
 TESTS = "tests"  # the name of the grader that runs tests
 PYTHON_CODE = "python code"  # the name of the form of answer that it grades
@@ -165,6 +167,8 @@ class Session:
         """Add what validation cards say of the graders, if asked for. Raises ConfigError for an untrusted grader."""
         if self.options.require_validated == "off":
             return panel
+        from .cards import CardStore, enforce_trust, trust_statuses  # most runs ask for no cards
+
         cards = CardStore.in_folder(self.options.cards_dir)
         statuses = trust_statuses(panel, roles.graders, partial(self.fingerprint, roles), cards)
         return enforce_trust(panel, statuses, self.options.require_validated)
@@ -181,8 +185,10 @@ class Session:
 
     def _find_calibration(self) -> JudgeCalibration:
         with suppress(StoreError, OSError):
-            store = CardStore.in_folder(self.options.cards_dir)
-            if store.folder.is_dir():
+            if cards_folder(self.options.cards_dir).is_dir():
+                from .cards import CardStore  # most users have none
+
+                store = CardStore.in_folder(self.options.cards_dir)
                 panel, roles = self._any_panel()
                 judges = [grader for grader in scoring_graders(panel) if not grader.model_free]
                 found = {judge.name: store.measures_of(self.fingerprint(roles, judge.name)) for judge in judges}
@@ -213,6 +219,8 @@ class Session:
     def _learned_priors(self) -> Priors:
         """Return the priors learned from earlier runs, if they are asked for and there are any; else the shipped ones."""
         if self.options.priors == "learned" and llm_graders(self._any_panel()[0]):
+            from .storage.priors_store import PriorsStore  # most runs have the shipped priors
+
             with suppress(StoreError, OSError):
                 store = PriorsStore.in_folder()
                 if store.folder.is_dir() and (key := self.priors_key) and (stored := store.load(key)):
@@ -234,6 +242,8 @@ class Session:
         if fingerprints != repeated:
             return None
         graders = [(g.name, g.weight / total_weight, digest) for g, digest in zip(scoring, fingerprints, strict=True)]
+        from .storage.priors_store import PriorsKey  # most runs have the shipped priors
+
         return PriorsKey.from_graders(roles.writer.name, roles.writer.identity, graders)
 
     def _any_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
@@ -286,6 +296,8 @@ class Session:
         return self._clients[id(models)][1]
 
     def _wrap_models(self, models: Sequence[Model]) -> ModelClient:
+        from .middleware.failover import Availability, FailoverModel, fail_over  # most runs have one model
+
         counts, names = Counter(model.identity for model in models), Counter(model.name for model in models)
         if repeated := [model.name for model in models if counts[model.identity] > 1]:
             raise ConfigError(f"a list of models names each once, got {repeated[0]!r} twice")
@@ -321,7 +333,7 @@ class Session:
         if availability and getattr(model, "takes_probes", True):
             availability.probe = call
         call = adapt(call, self.capabilities.for_model(model.identity, model.name), getattr(model, "formats", ("text",)))
-        retries = min(options.retries, MAX_RETRIES) if availability else options.retries
+        retries = min(options.retries, availability.max_retries) if availability else options.retries
         call = retry(call, endpoint=endpoint, attempts=retries + 1)
         call = record_calls(call, call_target(model.name, getattr(model, "base_url", None)))
         if options.cache is not None:
@@ -383,7 +395,7 @@ def resolve_graders(
     Raises ConfigError if it is empty.
     """
     if graders is None:
-        graders = [Judge()] if has_model else []
+        graders = _default_judge() if has_model else []
     elif not isinstance(graders, list | tuple):
         graders = [graders]
     musts = [*dict.fromkeys(requirements), *([AnswerGrader(answer)] if answer else [])]
@@ -405,6 +417,12 @@ def resolve_graders(
     return members
 
 
+def _default_judge() -> list[Grader]:
+    from .graders import Judge  # runs with graders of their own may have none
+
+    return [Judge()]
+
+
 def needs_judge(graders: Any) -> bool:
     """Return whether one of the graders asks the judge. Raises ConfigError."""
     return any(asks_judge(grader) for _, grader in resolve_graders((), graders, has_model=True))
@@ -415,7 +433,7 @@ def tie_break_grader(members: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[P
     judge = next((grader for member, grader in members if not (member.model_free or member.compares)), None)
     if judge is None or any(member.compares for member, _ in members):
         return []
-    from .graders import Pairwise  # runs without a judge need none
+    from .graders import Pairwise, Rubric  # runs without a judge need none
 
     own_rubric = getattr(judge, "rubric", None)
     rubric = own_rubric if isinstance(own_rubric, Rubric) and own_rubric.template is None else None

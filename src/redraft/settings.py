@@ -93,7 +93,7 @@ class ValueKind(Protocol):
         """Raise ConfigError for a value that is not allowed. None is allowed if `optional`."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class WholeNumber:
     """An integer from `minimum` to `maximum`."""
 
@@ -104,7 +104,7 @@ class WholeNumber:
         checks.whole_number(name, value, self.minimum, self.maximum, optional=optional)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Number:
     """A finite number from `minimum` to `maximum`; `exclusive`: greater than 0."""
 
@@ -119,7 +119,6 @@ class Number:
             checks.number(name, value, self.minimum, self.maximum, optional=optional)
 
 
-@dataclass(frozen=True)
 class Flag:
     """True or False."""
 
@@ -127,7 +126,7 @@ class Flag:
         checks.flag(name, value, optional=optional)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Keyword:
     """One of a few keywords."""
 
@@ -137,7 +136,7 @@ class Keyword:
         checks.one_of(name, value, (*self.choices, None) if optional else self.choices)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Keywords:
     """A collection of keywords."""
 
@@ -150,7 +149,7 @@ class Keywords:
             checks.one_of(name, word, self.choices)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Names:
     """A list of names."""
 
@@ -162,7 +161,6 @@ class Names:
             raise checks.invalid_argument(name, f"a list of names such as {self.example}", value)
 
 
-@dataclass(frozen=True)
 class Text:
     """A text, possibly empty."""
 
@@ -170,7 +168,7 @@ class Text:
         checks.text(name, value, optional=optional, allow_blank=True)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FilePath:
     """The path of a file or a folder."""
 
@@ -182,7 +180,7 @@ class FilePath:
         raise checks.invalid_argument(name, f"the path of a {self.what}{' or None' * optional}", value)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class PromptSource:
     """A template, the path of a file with one, or a function. `options` reads the file, and the plan checks the template."""
 
@@ -195,7 +193,7 @@ class PromptSource:
         raise checks.invalid_argument(name, f"{self.expected}{' or None' * optional}", value)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Instance:
     """An object of the caller: `expected` describes it, `methods` names what it must provide; `or_flag`: True and False, too."""
 
@@ -213,7 +211,6 @@ class Instance:
             raise checks.invalid_argument(name, self.expected, value)
 
 
-@dataclass(frozen=True)
 class PriceTable:
     """A mapping of model names to two prices."""
 
@@ -232,7 +229,7 @@ class PriceTable:
 CALLABLE = ("__call__",)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class SettingInfo:
     """What a declaration contains besides type and default.
 
@@ -274,7 +271,7 @@ def check_settings(declaration: type, values: Any) -> None:
 PYTHON_ONLY: Any = {"on_command_line": False}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)  # a subclass has them
 class OptionFields:
     """The settings of `refine`; see `redraft.options.Options`."""
 
@@ -479,7 +476,7 @@ class EndpointLimits:
 NOT_IN_FILES: Any = {"in_files": False}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)  # a subclass has them
 class BatchFields:
     """The settings of `batch` besides those of `refine`; see `redraft.runs.config.BatchConfig`."""
 
@@ -542,6 +539,14 @@ class BatchFields:
         "Run only a stratified sample of N rows, keep their results, and forecast what the others take.",
         detail="`report.forecast` has the calls, tokens, cost and time. The output is written by the run without `pilot`, which "
         'reuses these rows. Needs `engine="local"`. See [Pilot](batch.md#pilot).',
+        metavar="N",
+        **NOT_IN_FILES,
+    )
+    processes: int = setting(
+        1,
+        WholeNumber(1),
+        "Number of processes on this machine that work on the rows, if one keeps a processor busy.",
+        detail='At most four for each processor. Needs `engine="local"`. See [Several processes](batch.md#several-processes).',
         metavar="N",
         **NOT_IN_FILES,
     )

@@ -42,6 +42,22 @@ def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], ob
     return result
 
 
+def uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return the function that creates an event loop of uvloop; None if that is not installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine like `asyncio.run`, on uvloop if it is installed."""
+    with asyncio.Runner(loop_factory=uvloop_factory()) as runner:
+        return runner.run(main)
+
+
 def _loop_is_running() -> bool:
     try:
         asyncio.get_running_loop()

@@ -7,14 +7,17 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 THREAD_THRESHOLD = 16_384  # characters; shorter texts are processed without a thread
+IDLE_SECONDS = 10.0  # after which a thread without work ends
 MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)  # of one event loop that run functions at once, as in asyncio's own pool
 
 
@@ -27,7 +30,7 @@ async def run_in_thread_if_large(size: int, function: Callable[P, T], *arguments
 
 
 async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-    """Call a function, such as one of the user's, in a thread of its own.
+    """Call a function, such as one of the user's, in a thread that does nothing else meanwhile.
 
     A function that never returns holds up nothing else: if the caller is cancelled, as by a deadline, the thread is abandoned, and
     neither the end of the event loop nor that of the program waits for it.
@@ -47,7 +50,7 @@ async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords
 
 
 async def call_in_daemon_thread(function: Callable[[], T]) -> T:
-    """Call a function in a new thread, which nobody waits for once the caller is cancelled."""
+    """Call a function in a thread, which nobody waits for once the caller is cancelled."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
@@ -55,17 +58,62 @@ async def call_in_daemon_thread(function: Callable[[], T]) -> T:
         if not result.done():
             result.set_result(value) if error is None else result.set_exception(error)
 
-    def run() -> None:
+    def call() -> Callable[[], object]:
         value, failure = None, None
         try:
             value = function()
         except BaseException as error:  # noqa: BLE001  (it is raised where the result is awaited)
             failure = error
-        with suppress(RuntimeError):  # the event loop was closed
-            loop.call_soon_threadsafe(settle, value, failure)
+        return lambda: loop.call_soon_threadsafe(settle, value, failure)
 
-    Thread(target=copy_context().run, args=(run,), name="redraft-function", daemon=True).start()
+    _start(partial(copy_context().run, call))
     return await result
+
+
+# ---- threads that are used again: to start one takes longer than most functions
+
+_Job: TypeAlias = Callable[[], Callable[[], object]]
+"""The call of a function; it returns what reports the result to the event loop."""
+
+_idle_threads: list[SimpleQueue[_Job]] = []
+"""What the threads that have nothing to do wait for."""
+
+
+def _start(job: _Job) -> None:
+    """Do a job in a thread that has nothing to do, or in a new one."""
+    try:
+        jobs = _idle_threads.pop()
+    except IndexError:
+        jobs = SimpleQueue()
+        Thread(target=_do_jobs, args=(jobs,), name="redraft-function", daemon=True).start()
+    jobs.put(job)
+
+
+def _do_jobs(jobs: SimpleQueue[_Job]) -> None:
+    """Do one job after another. While there is none, nothing of the last one is kept."""
+    while job := _next_job(jobs):
+        report = job()
+        _idle_threads.append(jobs)  # before the report, so that what follows from it finds this thread
+        with suppress(RuntimeError):  # the event loop was closed
+            report()
+        del job, report
+
+
+def _next_job(jobs: SimpleQueue[_Job]) -> _Job | None:
+    """Wait for the next job of a thread; None if there was none for IDLE_SECONDS."""
+    try:
+        return jobs.get(timeout=IDLE_SECONDS)
+    except Empty:
+        pass
+    try:
+        _idle_threads.remove(jobs)
+    except ValueError:  # a job is on its way
+        return jobs.get()
+    return None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle_threads.clear)  # no thread survives in a forked child
 
 
 _thread_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()

@@ -9,9 +9,10 @@ that was started counts as sent.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 
 def _add_optional(a: float | None, b: float | None) -> Any:
@@ -159,18 +160,34 @@ class CallLedger:
     @property
     def total_usage(self) -> Usage:
         """The usage of all calls."""
-        return sum((entry.usage for entry in self.entries), NO_USAGE)
+        return sum_usage(self.entries)
 
     @property
     def usage(self) -> Usage:
         """The usage as that of one question: every call after the first is a retry, and the answer's usage is added."""
-        answer, sent = self._answer_usage, self.total_usage
-        if answer and (not self.entries or (len(self.entries) == 1 and answer.calls == sent.calls)):
+        answer, entries = self._answer_usage, self.entries
+        if answer and (not entries or (len(entries) == 1 and answer.calls == entries[0].usage.calls)):
             return answer  # from the cache, or from the only call
-        known = replace(sent.as_single_answer(), answer_tokens=0, answer_cost=0.0)
+        known = replace(self.total_usage.as_single_answer(), answer_tokens=0, answer_cost=0.0)
         if answer is None:
             return known
         return replace(known, cached_calls=answer.cached_calls, answer_tokens=answer.answer_tokens, answer_cost=answer.answer_cost)
+
+
+class HasUsage(Protocol):
+    """A call, the calls of a question, or a record."""
+
+    @property
+    def usage(self) -> Usage: ...
+
+
+def sum_usage(items: Iterable[HasUsage]) -> Usage:
+    """Return the usage of all items."""
+    total = NO_USAGE
+    for item in items:
+        if (usage := item.usage) is not NO_USAGE:
+            total += usage
+    return total
 
 
 _CURRENT: ContextVar[CallLedger | None] = ContextVar("ledger", default=None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,12 +11,13 @@ from worlds import World, last, same
 from redraft.core.engine import advance, replay_from
 from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.plans import plan_from_generator
-from redraft.core.records import Failure, Outcome, StopReason
+from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason, ToolCall
 from redraft.core.task import Task
 from redraft.core.prompts import refinement_messages
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
 from redraft.core.trace import PanelGrader, Trace, cached_view
+from redraft.usage import Usage
 
 JUDGES = (PanelGrader("tone"), PanelGrader("facts", weight=2.0))
 RULE = target(0.93) | done() | patience(3) | max_iterations(5)
@@ -40,8 +42,6 @@ runs = st.fixed_dictionaries(
 
 
 def begin(run):
-    from redraft.core.records import Candidate
-
     task = Task("explain", "a given answer" if run["given"] else None)
     trace = Trace(task, PANELS[run["panel"]])
     return trace + Candidate(0, task.response) if run["given"] else trace
@@ -104,6 +104,47 @@ def test_incremental_views_equal_full_views(run):
         trace_with_views += record
         fresh = Trace(full.task, full.panel, full.records[:n])
         assert {name: getattr(trace_with_views, name) for name in views} == {name: getattr(fresh, name) for name in views}
+
+
+def random_record(chance, trace):
+    """Return any record that can follow a trace."""
+    ids, name = [c.id for c in trace.candidates], chance.choice([grader.name for grader in trace.panel])
+    kind = (
+        chance.choice(["candidate", "feedback", "feedback", "feedback", "comparison", "failure", "outcome"]) if ids else "candidate"
+    )
+    if kind == "candidate":
+        id, parent = max([-1, *ids]) + chance.choice([1, 1, 1, 2]), chance.choice([None, *ids])
+        id = chance.choice([n for n in range(id + 1) if n not in ids]) if parent is None else id
+        calls = (ToolCall("search"),) * (chance.random() < 0.1)
+        return Candidate(
+            id, chance.choice("aabcdefgh"), parent, role=chance.choice(["generate", "refine", "repair"]), tool_calls=calls
+        )
+    if kind == "comparison":
+        return Comparison(tuple(chance.sample(ids, len(ids))), grader=name)
+    if kind == "failure":
+        slot = chance.choice([("candidate", max(ids) + 1), ("feedback", ids[0], name, 0)])
+        return Failure(slot, "refine" if slot[0] == "candidate" else "grade", "Error", "failed")
+    if kind == "outcome":
+        return Outcome(chance.choice(ids), chance.choice(list(StopReason)))
+    says = chance.choice([{"score": 0.0}, {"score": 0.5}, {"score": 1.0}, {"done": True}, {"actions": ("x",)}, {"reason": "?"}, {}])
+    usage = Usage(calls=chance.randrange(2))
+    return Feedback(candidate=chance.choice([*ids, max(ids) + 1]), grader=name, repeat=chance.randrange(2), usage=usage, **says)
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32), panel=st.sampled_from([*PANELS, "optional"]))
+def test_incremental_views_do_not_depend_on_which_were_read(seed, panel):
+    """Whatever was recorded and read before, each view is that of a trace built from all its records."""
+    chance, views = random.Random(seed), [name for name, view in vars(Trace).items() if isinstance(view, cached_view)]
+    optional = (PanelGrader("tone", may_call_model=True), PanelGrader("facts", must=True, reads_tool_calls=True))
+    trace = Trace(Task("explain"), PANELS.get(panel, optional))
+    for _ in range(15):
+        for name in chance.sample(views, chance.randrange(6)):
+            getattr(trace, name)
+        trace += random_record(chance, Trace(trace.task, trace.panel, trace.records))
+        fresh = Trace(trace.task, trace.panel, trace.records)
+        for name in chance.sample(views, 3):
+            assert getattr(trace, name) == getattr(fresh, name), name
 
 
 def test_replay_performs_no_step():

@@ -1,8 +1,10 @@
 """Views of a trace, its JSON form, and the cost of planning."""
 
 import asyncio
+import gc
 import json
 import time
+import weakref
 
 import pytest
 from hypothesis import given
@@ -232,3 +234,16 @@ def test_planning_200_candidates_takes_under_a_second():
     trace = asyncio.run(last(advance(Trace(Task("q"), ONE), measure, World(1, jitter=False))))
     assert len(trace.candidates) == 200
     assert spent < 1
+
+
+def test_trace_is_freed_without_the_garbage_collector():
+    trace = Trace(Task("q"), (PanelGrader("length"),)) + Candidate(0, "a") + Feedback(0.5, candidate=0, grader="length")
+    trace += Outcome(0, StopReason.MAX_ITERATIONS)
+    assert (trace.score, trace.with_estimates.score) == (0.5, 0.5)
+    gone = weakref.ref(trace)
+    gc.disable()
+    try:
+        del trace
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -148,8 +148,9 @@ async def test_a_large_body_is_refused(tmp_path):
             yield b" " * 2**16
 
     with http_server("--folder", tmp_path, "--model", "none") as url:
-        async with aiohttp.ClientSession() as http, http.post(url, data=parts(), headers=HEADERS) as reply:
-            assert reply.status == 413
+        with suppress(aiohttp.ClientConnectionError):  # if the server has closed the connection before the rest was sent
+            async with aiohttp.ClientSession() as http, http.post(url, data=parts(), headers=HEADERS) as reply:
+                assert reply.status == 413
         connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
         connection.putrequest("POST", "/mcp")
         connection.putheader("Content-Length", str(9 * 2**20))

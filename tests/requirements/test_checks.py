@@ -1,6 +1,7 @@
 """What each requirement measures, and that it can measure anything."""
 
 import json
+import threading
 import time
 from time import process_time
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from redraft.errors import ComputeLimitError
 from redraft.requirements import KINDS, parse, text_spans as texts
+from redraft.requirements.spec import AT_ONCE, check_with_limit
 
 TABLE = [
     ("words:3", "one two three", True, "3 words"),
@@ -101,6 +103,29 @@ def test_patterns_of_a_schema_share_one_time_limit():
     with pytest.raises(ComputeLimitError, match=r"^the patterns of json_schema.* could not be checked within 0.5 s"):
         slow.check(json.dumps(["a" * 5000 + "b"] * 20))
     assert process_time() - begun < 5
+
+
+MANY_PHRASES = ",".join(f"phrase {i}" for i in range(3000))
+
+
+@pytest.mark.parametrize(
+    ("spec", "at_once"),
+    [
+        ("words:1-", True),
+        ("contains_none:very,in conclusion", True),
+        (f"contains_none:{MANY_PHRASES}", False),
+        ("regex:(?:a|aa|aaa)+$", False),
+        ('json_schema:{"pattern":"(?:a|aa|aaa)+$"}', False),
+        ("language:en", False),
+    ],
+)
+async def test_what_may_take_long_for_a_short_text_is_checked_in_a_thread(spec, at_once, monkeypatch):
+    """Every other check of a short text runs at once, and takes a few milliseconds."""
+    requirement, threads = parse(spec), []
+    check = type(requirement).check
+    monkeypatch.setattr(type(requirement), "check", lambda *given: threads.append(threading.current_thread()) or check(*given))
+    await check_with_limit(requirement, "\u0316\u0301" * (AT_ONCE // 2))
+    assert (threads == [threading.main_thread()]) is at_once
 
 
 PRESENT = [kind.example for name, kind in KINDS.items() if ":<" not in kind.example and "<" not in kind.example]

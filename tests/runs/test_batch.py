@@ -3,7 +3,9 @@
 import asyncio
 import json
 import re
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from hashlib import sha256
 
 import pytest
@@ -66,6 +68,20 @@ async def run(tmp_path, model, *, out="out.jsonl", n=12, **more):
     if not source.exists():
         table(source, n)
     return await batch(source, tmp_path / out, model, more.pop("graders", digit), **{"target_score": 0.9, **more})
+
+
+async def test_a_call_begins_when_the_records_of_earlier_calls_are_on_disk(tmp_path):
+    """Each call of a row finds its header and one record for each call before it in the journal's file."""
+    on_disk = []
+
+    class Watching(Writer):
+        async def complete(self, request):
+            with closing(sqlite3.connect(tmp_path / "out.jsonl.journal")) as db:
+                on_disk.extend(db.execute("SELECT count(*) FROM lines").fetchone())
+            return await super().complete(request)
+
+    await run(tmp_path, Watching(), n=1, graders=asking_grader, target_score=1.0, max_iterations=2, patience=3, noise_aware=False)
+    assert on_disk[1:] == [2, 3, 4, 5, 6]
 
 
 async def test_rows_keep_their_columns_and_get_their_results(tmp_path):

@@ -1,10 +1,10 @@
 """The scheduler alone, with a fake clock: which row starts when, and how a run ends."""
 
 import asyncio
-import selectors
 
 import pytest
 
+from fake_clock import FakeClock
 from redraft import Feedback
 from redraft.protocols import Reply
 from redraft.core.records import Usage
@@ -15,35 +15,16 @@ from redraft.runs.scheduler import SOFT_ENDS, Scheduler
 from redraft.storage.journal import Journal
 
 
-class FakeClock(asyncio.SelectorEventLoop):
-    """An event loop whose time advances only while nothing else can happen, and then at once."""
-
-    def __init__(self):
-        super().__init__(FakeSelector(self))
-        self.now = 0.0
-
-    def time(self):
-        return self.now
-
-
-class FakeSelector(selectors.SelectSelector):
-    def __init__(self, loop):
-        super().__init__()
-        self.loop = loop
-
-    def select(self, timeout=None):
-        if timeout is None:
-            raise AssertionError("the test waits for ever")
-        self.loop.now += max(0.0, timeout)
-        return super().select(0)
-
-
 class Endpoints:
     """Endpoints with a number of slots for calls; every call that starts, waits and ends is logged."""
 
     def __init__(self, log, room=10**6):
         self.log, self.size, self.calls, self.closed = log, room, 0, None
         self.change, self.idle = asyncio.Event(), asyncio.Event()
+
+    @property
+    def limit(self):
+        return self.size
 
     @property
     def has_free_slots(self):

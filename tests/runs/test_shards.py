@@ -247,7 +247,7 @@ def test_a_journal_that_a_worker_cannot_reach_is_named(tmp_path, rows, monkeypat
 
 async def test_a_limiter_is_resized_while_calls_wait():
     """A lower limit cancels no call and lets none start; a higher one lets calls start, and new rates apply from then on."""
-    gate = EndpointLimiter("m", initial=4, maximum=4, rpm=1_000_000)
+    gate = EndpointLimiter("m", initial=4, maximum=4, queue_seconds=0, rpm=1_000_000)
     places = [await gate.acquire() for _ in range(3)]
     gate.resize(1, 1_000_000, None)
     waiting = asyncio.ensure_future(gate.acquire())

@@ -5,6 +5,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from dataclasses import replace
 
@@ -91,7 +92,7 @@ OPS = st.one_of(
     st.tuples(st.just("append"), IDS, st.integers(1, 3)),
     st.tuples(st.just("finish"), IDS, st.sampled_from(["open", "done", "failed"])),
     st.tuples(st.just("moved"), IDS, st.integers(0, 9)),
-    st.tuples(st.just("forget"), IDS, st.just(0)),
+    st.tuples(st.sampled_from(["seen", "forget"]), IDS, st.just(0)),
     st.tuples(st.sampled_from(["reopen", "look"]), st.just(""), st.just(0)),
 )
 
@@ -120,6 +121,8 @@ def test_journal_behaves_like_an_in_memory_table(tmp_path_factory, ops):
         elif op == "finish" and id in rows:
             journal.finish_row("r", id, value, {"v": value})
             rows[id][1:3] = value, {"v": value}
+        elif op == "seen" and id in rows:
+            journal.mark_seen("r", list(rows))
         elif op == "moved" and id in rows:
             journal.set_position("r", id, value)
             rows[id][0] = value
@@ -233,6 +236,53 @@ async def test_group_commit(tmp_path):
         rows.pop().cancel()
         assert all(await asyncio.gather(*rows))
         await journal.wait_for_commit()
+
+
+def test_writes_of_one_transaction_keep_their_order(tmp_path):
+    """Also those that name a row in another way: here a row is seen and then deleted, and another is deleted and then seen."""
+    path = make_journal(tmp_path / "j", rows=2)
+    with Journal(path) as journal, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # the writes wait, and are committed together
+        journal.update_run("r", invocation=1)
+        journal.mark_seen("r", ["row-0", "row-1"])
+        journal.delete("r", ["row-0", "row-1"])
+        journal.begin_row("r", "row-1", 7, "k", {}, HEADER)
+        journal.mark_seen("r", ["row-1"])
+        other.execute("ROLLBACK")
+        assert {id: row.position for id, row in journal.rows_by_id("r", ["row-0", "row-1"]).items()} == {"row-1": 7}
+
+
+def test_nothing_is_left_to_flush_after_closing(tmp_path):
+    """Flushing a closed journal returns, whether something was written or not."""
+    for written in (False, True):
+        journal = Journal(tmp_path / "j")
+        if written:
+            journal.update_run("r")
+        journal.close()
+        journal.flush()
+
+
+def test_metadata_is_committed_without_waiting_for_other_writes(tmp_path, monkeypatch):
+    """So a call that is about to be made counts as spent if the process is killed; rows wait for more rows."""
+    with Journal(tmp_path / "j") as journal:
+        journal.update_run("r")
+        journal.flush()
+        monkeypatch.setattr("redraft.storage.database.GROUP_SECONDS", 60)
+        monkeypatch.setattr("redraft.storage.database.GROUP_PAUSE", 60)
+        journal.begin_row("r", "x", 0, "k", {}, HEADER)
+        with Journal(tmp_path / "j", read_only=True) as other:
+            assert not other.rows_by_id("r", ["x"])
+        journal.update_run("r", spent={"calls": 1})
+        until = time.monotonic() + 30
+        while not seen(tmp_path / "j"):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def seen(path):
+    """Whether another process can read the row and the amount spent."""
+    with Journal(path, read_only=True) as other:
+        return other.rows_by_id("r", ["x"]) and other.run("r").metadata == {"spent": {"calls": 1}}
 
 
 def foreign_database(path):

@@ -21,9 +21,10 @@ from redraft.graders import FunctionGrader, Gate, Jury, Minimum, Rubric
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.options import Options
 from redraft.session import Session
-from redraft.cards import Card, CardStore, data_dir, write_card_file
+from redraft.cards import Card, CardStore, write_card_file
 from redraft.cards import Measure
 from redraft.cards import UntrustedGraderWarning
+from redraft.storage.secure_files import data_dir
 
 GOOD = Measure("preference", 0.9, 0.85, 0.94, 200, 0.5)
 CHANCE = Measure("preference", 0.55, 0.48, 0.61, 200, 0.5)

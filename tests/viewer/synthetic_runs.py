@@ -7,7 +7,7 @@ from contextlib import closing
 from redraft.core.records import Candidate, CriterionScore, Feedback, Failure, Outcome, StopReason
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
-from redraft.runs.row_result import row_result, with_grader_columns
+from redraft.runs.row_result import grader_columns, grader_values, row_result
 from redraft.storage.journal import Journal
 from redraft.storage.schema import LINES_PER_ROW
 from redraft.usage import Usage
@@ -92,7 +92,7 @@ def add_row(journal, run, position, trace, *, status=None, id=None):
 
     journal.append_records(run, id, 0, [record_to_json(r) for r in trace.records])
     if trace.outcome:
-        result = with_grader_columns(row_result(trace), trace, trace.panel)
+        result = row_result(trace, more=grader_values(trace, grader_columns(trace.panel)))
         journal.finish_row(run, id, status or result.status, result.as_data())
 
 

@@ -33,7 +33,7 @@ from ..graders.aliases import find_alias
 from ..graders.execution import EXECUTION_FIELDS
 from ..graders.rubric import is_gallery_rubric
 from ..models.registry import LOCAL_SERVERS, PREFIXES, VENDORS, split_names
-from ..requirements import KINDS, reads_file
+from ..requirements import kinds, reads_file
 from ..settings import Validation
 from ..storage.secure_files import data_dir, make_folder, write_atomic
 from ..text import strip_control_sequences
@@ -177,7 +177,7 @@ def _visit_model(name: str, visit: Visit) -> str:
 
 def _visit_spec(spec: str, visit: Visit) -> str:
     name, _, argument = spec.partition(":")
-    is_requirement = name.strip() in KINDS
+    is_requirement = name.strip() in kinds()
     return _visit_requirement(spec, visit) if is_requirement else _visit_grader(spec, name.strip(), argument, visit)
 
 

@@ -32,7 +32,7 @@ from ..options import Options
 from ..protocols import Requirement
 from ..quality.priors import Priors
 from ..refinement import PROMPT_KEYS
-from ..requirements import KINDS, parse
+from ..requirements import kinds, parse
 from ..session import default_graders
 from ..settings import OptionFields, Settings
 from ..storage.priors_store import priors_from_data, read_priors
@@ -156,7 +156,7 @@ def _parse_requirement(spec: str) -> Requirement:
         return parse(spec)
     except ConfigError as error:
         name = spec.partition(":")[0].strip()
-        if name in KINDS or not any(entry.name == name for entry in entries()):
+        if name in kinds() or not any(entry.name == name for entry in entries()):
             raise
         raise ConfigError(f"--require {spec}: {name!r} is a grader and no requirement: --grader {spec}") from error
 
@@ -357,7 +357,7 @@ def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -
 
 def _canonical_grader(spec: str) -> str:
     """Return a grader without secrets in its address, or a requirement in its canonical form."""
-    if spec.partition(":")[0] in KINDS:
+    if spec.partition(":")[0] in kinds():
         return parse(spec).spec
     return redacted_model_name(spec)
 

@@ -26,23 +26,33 @@ async def advance(
     were cancelled after a model had been asked. Each of these traces can be passed to `advance` again to continue it.
     """
     trace = trace.for_new_run()
-    running: dict[asyncio.Future[Record], Slot] = {}
+    running: dict[Slot, asyncio.Future[Record]] = {}
+    has_ended = asyncio.Event()  # asyncio.wait would add a callback to every running task after each record
+
+    def start(step: Step) -> None:
+        slot = step.slot
+        running[slot] = asyncio.ensure_future(_perform_step(perform, step))
+        running[slot].add_done_callback(lambda _: has_ended.set() if slot in running else None)
+
     try:
         while not trace.outcome:
             steps = trace.missing(plan(trace))
+            if running:
+                steps = [step for step in steps if step.slot not in running]
             if len(steps) == 1 and not running:  # a single step needs no task
                 trace += await perform(steps[0])
                 yield trace
                 continue
             for step in steps:
-                if step.slot not in running.values():
-                    running[asyncio.ensure_future(_perform_step(perform, step))] = step.slot
+                if step.slot not in running:
+                    start(step)
             if not running:
                 return
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for completed in [task for task in running if task.done()]:
-                trace += completed.result()
-                del running[completed]
+            await has_ended.wait()
+            has_ended.clear()
+            for slot in [slot for slot, task in running.items() if task.done()]:
+                trace += running[slot].result()
+                del running[slot]
                 yield trace
     except asyncio.CancelledError as error:
         if on_late_records and (record := _attached_record(error)):
@@ -51,9 +61,9 @@ async def advance(
         raise
     finally:
         try:
-            await cancel_and_wait(running)
+            await cancel_and_wait(running.values())
         finally:
-            late = [task.result() for task in running if not (task.cancelled() or task.exception())]
+            late = [task.result() for task in running.values() if not (task.cancelled() or task.exception())]
             for record in late:
                 trace += record
             if on_late_records and late:

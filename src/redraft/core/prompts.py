@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from itertools import chain
 
 from .fields import has_json_form, unrequested_changes
 from .records import Candidate, Feedback
@@ -91,7 +92,7 @@ def _delimited_answer(text: str) -> str:
 
 def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
     """Yield what to change, what must stay as it is, and what did not help, a paragraph each."""
-    problems = list(open_actions(trace, parent))
+    problems = open_actions(trace, parent)
     yield "Improve the answer. Change what is listed here and keep what is good:"
     yield "\n".join(problems) or "- Make it a better answer to the request."
     if has_json_form(trace):
@@ -111,10 +112,12 @@ def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
 def tried_lines(trace: Trace, parent: Candidate) -> list[str]:
     """Return what the latest refinements of `parent` tried in vain, a line each; the counts make the next prompt differ."""
     attempts = failed_attempts(trace, parent)
-    problems = list(open_actions(trace, parent)) if attempts else []
-    failed = [list(new_problems(trace, c, problems)) for c in attempts]
-    times = Counter(line for lines in failed for line in lines)
-    latest = dict.fromkeys(line for lines in failed[-MAX_FAILED_ATTEMPTS:] for line in lines)
+    if not attempts:
+        return []
+    problems, is_json = open_actions(trace, parent), has_json_form(trace)
+    failed = [new_problems(trace, c, problems, is_json=is_json) for c in attempts]
+    times = Counter(chain.from_iterable(failed))
+    latest = dict.fromkeys(chain.from_iterable(failed[-MAX_FAILED_ATTEMPTS:]))
     return [f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest]
 
 
@@ -134,57 +137,62 @@ def delimiter_for(text: str) -> str:
     return fence
 
 
-def open_actions(trace: Trace, candidate: Candidate) -> Iterator[str]:
-    """Yield the changes that the feedback asks for, by criterion; criteria that are met are left out.
+def open_actions(trace: Trace, candidate: Candidate) -> list[str]:
+    """Return the changes that the feedback asks for, by criterion; criteria that are met are left out.
 
     A score of 1 with changes of its own is a judge's rounding, unless it says that the answer is done.
     """
-    for feedback in trace.feedback[candidate.id]:
-        yield from _feedback_lines(feedback)
+    lines = [line for feedback in trace.feedback[candidate.id] for line in _feedback_lines(feedback)]
     for comparison in trace.comparisons[-1:]:
         if candidate.id in comparison.ranking:
-            yield from _action_lines(comparison.grader, [comparison.reason, *comparison.actions])
+            lines += _action_lines(comparison.grader, [comparison.reason, *comparison.actions])
+    return lines
 
 
-def _feedback_lines(feedback: Feedback) -> Iterator[str]:
+def _feedback_lines(feedback: Feedback) -> list[str]:
     is_met = feedback.done or not feedback.is_critique if feedback.score is None else feedback.score >= 1
     if is_met and (feedback.score is None or feedback.done or not any(feedback.actions)):
-        return
-    unmet = [c for c in feedback.criteria if c.score < 1]
-    for c in unmet:
-        about = f' (about: "{c.evidence}")' if c.evidence else ""
-        yield f"- {c.name}: {c.action or 'not fully met yet'}{about}"
-    general = [a for a in feedback.actions if a not in {c.action for c in feedback.criteria}]
-    if general or not (unmet or is_met):
-        yield from _action_lines(feedback.grader, general or [feedback.reason])
+        return []
+    lines: list[str] = []
+    for c in feedback.criteria:
+        if c.score < 1:
+            about = f' (about: "{c.evidence}")' if c.evidence else ""
+            lines.append(f"- {c.name}: {c.action or 'not fully met yet'}{about}")
+    general: Sequence[str] = feedback.actions
+    if feedback.criteria:
+        of_criteria = {c.action for c in feedback.criteria}
+        general = [action for action in feedback.actions if action not in of_criteria]
+    if general or not (lines or is_met):
+        lines += _action_lines(feedback.grader, general or [feedback.reason])
+    return lines
 
 
-def _action_lines(grader: str, actions: Sequence[str]) -> Iterator[str]:
+def _action_lines(grader: str, actions: Sequence[str]) -> list[str]:
     lines = [action for action in actions if action] or ["not fully met yet"]
     name = grader.partition(":{")[0]  # a grader's name may hold JSON, such as a whole schema, which is left out
-    if len(lines) == 1:
-        yield f"- {name}: {lines[0]}"
-    else:
-        yield f"- {name}:"
-        yield from (f"  - {line}" for line in lines)
+    return [f"- {name}: {lines[0]}"] if len(lines) == 1 else [f"- {name}:", *(f"  - {line}" for line in lines)]
 
 
 def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
     """Return the refinements of `parent` that are not better than it."""
-
-    def merit(id: int) -> tuple[float, float, float]:
-        return trace.must_pass_rate(id), trace.nearness(id), round(trace.scores[id] or 0.0, DIGITS)
-
-    threshold, is_scored = merit(parent.id), trace.scores[parent.id] is not None
     children = [c for c in trace.candidates if c.parent == parent.id and c.role == "refine"]
-    return [c for c in children if not is_scored or merit(c.id) <= threshold]
+    if not children or trace.scores[parent.id] is None:
+        return children
+    scores, has_musts = trace.scores, any(grader.must for grader in trace.scorers)
+
+    def merit(id: int) -> tuple[float, ...]:
+        score = round(scores[id] or 0.0, DIGITS)
+        return (trace.must_pass_rate(id), trace.nearness(id), score) if has_musts else (score,)
+
+    threshold = merit(parent.id)
+    return [c for c in children if merit(c.id) <= threshold]
 
 
-def new_problems(trace: Trace, child: Candidate, known_problems: Sequence[str]) -> Iterator[str]:
-    """Yield the problems of a refinement that its parent did not have."""
+def new_problems(trace: Trace, child: Candidate, known_problems: Sequence[str], *, is_json: bool) -> list[str]:
+    """Return the problems of a refinement that its parent did not have."""
     if trace.is_unchanged(child):
-        yield "- returning the earlier answer as it was"
-        return
+        return ["- returning the earlier answer as it was"]
     new = [line for line in open_actions(trace, child) if line not in known_problems]
-    new += [f"- changing a field that was right: {change}" for change in unrequested_changes(trace, child)]
-    yield from new or ["- a revision that changed too little of what is listed above"]
+    if is_json:
+        new += [f"- changing a field that was right: {change}" for change in unrequested_changes(trace, child)]
+    return new or ["- a revision that changed too little of what is listed above"]

@@ -52,13 +52,16 @@ class StopReason(StrEnum):
     @property
     def converged(self) -> bool:
         """Whether no further improvement was expected; `Trace.converged` also requires that all musts are met."""
-        return self in {StopReason.TARGET, StopReason.DONE, StopReason.PATIENCE, StopReason.GAIN}
+        return self in _CONVERGED
 
     @property
     def resumable(self) -> bool:
         """Whether the run was cut short, so that it can be continued."""
-        return self in {StopReason.BUDGET, StopReason.DEADLINE, StopReason.FAILED, StopReason.CANCELLED}
+        return self in _RESUMABLE
 
+
+_CONVERGED = frozenset({StopReason.TARGET, StopReason.DONE, StopReason.PATIENCE, StopReason.GAIN})
+_RESUMABLE = frozenset({StopReason.BUDGET, StopReason.DEADLINE, StopReason.FAILED, StopReason.CANCELLED})
 
 MAX_TOOL_CALLS = 128  # in one answer
 
@@ -280,9 +283,10 @@ class Feedback:
             _check_score(self.nearness, "a nearness")
         if self.score is not None:
             _check_score(self.score, "a score")
-            object.__setattr__(self, "score", float(self.score))
-        for name in ("actions", "criteria", "votes"):
-            object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
+            if self.score.__class__ is not float:
+                object.__setattr__(self, "score", float(self.score))
+        if self.actions.__class__ is not tuple or self.criteria.__class__ is not tuple or self.votes.__class__ is not tuple:
+            _set_tuples(self, "actions", "criteria", "votes")
         if self.metadata != {}:
             object.__setattr__(self, "metadata", _json_copy("feedback", self.metadata))
 
@@ -311,8 +315,16 @@ class Feedback:
 
 
 def _check_score(score: Any, what: str) -> None:
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+    is_number = score.__class__ is float or (isinstance(score, (int, float)) and not isinstance(score, bool))
+    if not is_number or not 0 <= score <= 1:
         raise ValueError(f"{what} must be a number in [0, 1], got {checks.format_value(score)}")
+
+
+def _set_tuples(record: Any, *names: str) -> None:
+    """Make tuples of the lists in these fields. Raises ValueError for anything else."""
+    for name in names:
+        if (value := getattr(record, name)).__class__ is not tuple:
+            object.__setattr__(record, name, _as_tuple(name, value))
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
@@ -387,8 +399,7 @@ class Comparison:
     votes: tuple[Comparison | Failure, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("ranking", "actions", "presentation_order", "votes"):
-            object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
+        _set_tuples(self, "ranking", "actions", "presentation_order", "votes")
         groups = [_as_tuple("a group of ties", group) for group in _as_tuple("ties", self.ties)]
         if wrong := [id for id in chain(self.ranking, *groups) if not isinstance(id, int)]:
             raise ValueError(f"ranking and ties hold ids of candidates, which are whole numbers, got {wrong[0]!r}")
@@ -491,7 +502,8 @@ class Outcome:
     labels: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", StopReason(self.reason))
+        if self.reason.__class__ is not StopReason:
+            object.__setattr__(self, "reason", StopReason(self.reason))
         for score in (self.score, self.noise_sd, self.p_target):
             if score is not None:
                 _check_score(score, "an estimated score")
@@ -505,7 +517,7 @@ class Outcome:
             id, score = pair
             _check_id(id)
             _check_score(score, "an estimated score")
-        object.__setattr__(self, "kept", _as_tuple("kept", self.kept))
+        _set_tuples(self, "kept")
         for id in (*self.kept, *(() if self.best is None else (self.best,))):
             _check_id(id)
 

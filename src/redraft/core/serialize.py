@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ..errors import StoreError
-from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, dumps, nesting_depth
+from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, decode, dumps, nesting_depth
 from ..usage import Usage
 from .records import Artifact, Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, Record, Slot, StopReason, ToolCall
 from .task import Task
@@ -29,7 +30,8 @@ RECORD_TYPES: dict[str, type] = {
     "failure": Failure,
     "outcome": Outcome,
 }
-PLAIN_TYPES = frozenset((str, int, float, bool))  # those of most values, which JSON has as they are
+PLAIN_TYPES = frozenset((str, int, float, bool, type(None)))  # those of most values, which JSON has as they are
+DECODER = json.JSONDecoder()
 RECORD_KINDS = {cls: kind for kind, cls in RECORD_TYPES.items()}
 
 
@@ -44,27 +46,26 @@ def record_to_json(record: Record) -> str:
 def pack(value: Any) -> dict[str, Any]:
     """Return a dataclass as a JSON object, without the fields that hold their default."""
     out: dict[str, Any] = {}
-    for name, default in _defaults(value.__class__):
-        field_value = getattr(value, name)
+    defaults, field_values = _fields_of(value.__class__)
+    for (name, default), field_value in zip(defaults, field_values(value), strict=False):
         if field_value is not default and field_value != default:
             out[name] = field_value if field_value.__class__ in PLAIN_TYPES else _to_jsonable(field_value)
     return out
 
 
 @cache
-def _defaults(kind: Any) -> list[tuple[str, Any]]:
-    """Return the fields of a dataclass with their defaults."""
-    return [(f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(kind)]
+def _fields_of(kind: Any) -> tuple[list[tuple[str, Any]], Callable[[Any], tuple[Any, ...]]]:
+    """Return the fields of a dataclass with their defaults, and a function that returns their values (and the class)."""
+    defaults = [(f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(kind)]
+    return defaults, attrgetter(*(name for name, _ in defaults), "__class__")  # of a single name it would return no tuple
 
 
 def _to_jsonable(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         return [v if v.__class__ in PLAIN_TYPES else _to_jsonable(v) for v in value]
-    if is_dataclass(value) and not isinstance(value, type):
+    if hasattr(value.__class__, "__dataclass_fields__"):  # what is_dataclass asks
         return pack(value)
-    return dict(value) if isinstance(value, Mapping) else value
+    return dict(value) if isinstance(value, Mapping) else value  # such as a StopReason
 
 
 # ---- reading
@@ -111,8 +112,8 @@ def value_from_json(text: Any) -> Any:
     if not isinstance(text, str):
         raise StoreError(f"not JSON: it is not text (in {str(text)[:200]})")
     try:
-        data = json.loads(text)
-        if text.count("[") + text.count("{") > MAX_DEPTH and nesting_depth(data) > MAX_DEPTH:
+        data = decode(DECODER, text)
+        if len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH and nesting_depth(data) > MAX_DEPTH:
             raise ValueError(TOO_DEEP_MESSAGE)
     except RecursionError:
         raise StoreError(f"not JSON: {TOO_DEEP_MESSAGE} (in {text[:200]!r})") from None

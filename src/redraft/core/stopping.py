@@ -110,9 +110,9 @@ def count_stale_refinements(trace: Trace, min_delta: float) -> int:
     if not trace.scorers and not trace.only_critics:
         best = trace.best.id if trace.best else 0
         return sum(c.role == "refine" and c.id > best for c in trace.candidates)
-    count, best_pass_rate, best_level, scores = 0, -1.0, -1.0, trace.scores
+    count, best_pass_rate, best_level, aggregates = 0, -1.0, -1.0, trace.aggregates
     for c in trace.candidates:
-        pass_rate, level, delta = trace.must_pass_rate(c.id), scores[c.id], min_delta
+        (pass_rate, level), delta = aggregates[c.id], min_delta
         count += c.role == "refine"
         if pass_rate < best_pass_rate:
             continue

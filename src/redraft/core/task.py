@@ -73,26 +73,29 @@ class Task:
         tool_choice: str | Mapping[str, Any] | None = None,
         responses: Iterable[str] = (),
     ) -> None:
-        values: dict[str, Any] = dict(response=response, reference=reference, context=context, id=id)
-        values["tests"] = _tests_as_text(tests)
-        for name, value in values.items():
-            checks.text(name, value, optional=True, allow_blank=True)
-        if not (metadata is None or isinstance(metadata, Mapping)):
+        tests = None if tests is None else _tests_as_text(tests)
+        texts = {"response": response, "reference": reference, "context": context, "id": id, "tests": tests}
+        for name, value in texts.items():
+            if value is not None and value.__class__ is not str:
+                checks.text(name, value, optional=True, allow_blank=True)
+        if not (metadata is None or metadata.__class__ is dict or isinstance(metadata, Mapping)):
             raise checks.invalid_argument("metadata", 'a mapping such as {"source": "mail"} or None', metadata)
-        values["metadata"] = dict(metadata or {})
-        values["requirements"] = _requirement_specs(requirements)
-        values["responses"] = _check_responses(responses, response)
+        set_field = object.__setattr__
+        set_field(self, "metadata", dict(metadata or {}))
+        set_field(self, "requirements", _requirement_specs(requirements))
+        set_field(self, "responses", _check_responses(responses, response))
         try:
-            values["messages"] = tuple(as_messages(messages))
+            set_field(self, "messages", tuple(as_messages(messages)))
         except ValueError as error:
             raise ConfigError(f"messages: {error}") from None
         try:
-            values["tools"] = validate_tools(() if tools is None else tools)
-            values["tool_choice"] = validate_tool_choice(tool_choice, values["tools"])
+            checked_tools = () if tools is None else validate_tools(tools)
+            set_field(self, "tools", checked_tools)
+            set_field(self, "tool_choice", None if tool_choice is None else validate_tool_choice(tool_choice, checked_tools))
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        for name, value in texts.items():
+            set_field(self, name, value)
 
     @property
     def given_responses(self) -> tuple[str, ...]:
@@ -128,6 +131,8 @@ def _tests_as_text(tests: Any) -> str | None:
 
 def _check_responses(responses: Any, response: str | None) -> tuple[str, ...]:
     """Return the answers to start from without duplicates. Raises ConfigError, also if `response` is given, too."""
+    if responses.__class__ is tuple and not responses:  # as in most tasks
+        return ()
     expected = 'a list of texts such as ["one answer", "another"]'
     if isinstance(responses, str | bytes | Mapping | type) or not isinstance(responses, Iterable):
         raise checks.invalid_argument("responses", expected, responses)
@@ -141,6 +146,8 @@ def _check_responses(responses: Any, response: str | None) -> tuple[str, ...]:
 
 def _requirement_specs(requirements: Any) -> tuple[str, ...]:
     """Return the specs of requirements, given as specs or as objects with a `spec`. Raises ConfigError."""
+    if requirements.__class__ is tuple and not requirements:  # as in most tasks
+        return ()
     expected = 'a list of specs such as ["words:80-200"], or of objects with a `spec`'
     if isinstance(requirements, str | bytes | Mapping | type) or not isinstance(requirements, Iterable):
         raise checks.invalid_argument("requirements", expected, requirements)
@@ -157,15 +164,18 @@ def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
     """
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
-    if isinstance(prompt, Mapping | bytes | type) or not isinstance(prompt, Iterable):
+    if prompt.__class__ is not list and (isinstance(prompt, Mapping | bytes | type) or not isinstance(prompt, Iterable)):
         raise ValueError(f"a task is a prompt or a list of messages, got {checks.format_value(prompt)}")
     messages: list[dict[str, Any]] = []
     for n, message in enumerate(prompt, 1):
-        calls = isinstance(message, Mapping) and (message.get("tool_calls") or message.get("function_call"))
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not ("content" in message or calls):
+        is_mapping = message.__class__ is dict or isinstance(message, Mapping)
+        calls = is_mapping and (message.get("tool_calls") or message.get("function_call"))
+        if not is_mapping or not isinstance(message.get("role"), str) or not ("content" in message or calls):
             raise ValueError(f'message {n} must be {{"role": "user", "content": "..."}}, got {checks.format_value(message)}')
-        _check_urls(message.get("content"), f"messages[{n - 1}].content")
-        messages.append({**message, "content": message.get("content")})
+        content = message.get("content")
+        if not isinstance(content, str):
+            _check_urls(content, f"messages[{n - 1}].content")
+        messages.append({**message, "content": content})
     if not messages:
         raise ValueError("a task needs at least one message, got none")
     return messages

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import StoreError
-from ..usage import NO_USAGE, Usage
+from ..usage import NO_USAGE, Usage, sum_usage
 from .records import Candidate, Comparison, Failure, Feedback, Outcome, Record, Slot
 from .serialize import SCHEMA, check_version, object_from_json, pack, record_from_json, record_to_json, task_from_json, unpack
 from .task import Task
@@ -31,7 +31,7 @@ class cached_view(Generic[T]):  # noqa: N801  (a decorator, like property)
         self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
 
     def __get__(self, trace: object, owner: type | None = None) -> T:
-        value = vars(trace)[self.name] = self.compute(trace)
+        value = trace.__dict__[self.name] = self.compute(trace)
         return value
 
 
@@ -96,43 +96,65 @@ class Trace:
 
     def __add__(self, record: Record) -> Trace:
         extended = Trace(self.task, self.panel, (*self.records, record), self.resumed_at, self.settings)
-        cached, views = vars(self), vars(extended)
-        views.update({name: cached[name] for name in UNAFFECTED_VIEWS[type(record)] if name in cached})
-        if "records_by_slot" in cached and not isinstance(record, Failure):
-            views["records_by_slot"] = {**self.records_by_slot, record.slot: record}
-            if not cached.get("failures", True):
-                views["failures"] = {}
-        if isinstance(record, Feedback) and any(grader.may_call_model for grader in self.panel):
-            views.pop("pointwise_graders", None)  # its usage shows whether it calls a model
-        elif "_aggregates" in cached and isinstance(record, Candidate | Feedback):
-            self._update_views(extended, record)
+        cached, views, kind = self.__dict__, extended.__dict__, record.__class__
+        for name in UNAFFECTED_VIEWS[kind]:
+            if name in cached:
+                views[name] = cached[name]
+        if kind is Failure:
+            return extended
+        if "records_by_slot" in cached:
+            slot = record.slot
+            views["records_by_slot"] = {**self.records_by_slot, slot: record}
+            if "failures" in cached and slot not in self.failures:
+                views["failures"] = self.failures
+        if isinstance(record, Feedback):
+            self._add_feedback(record, extended)
+        elif isinstance(record, Candidate) and "candidates" in cached:
+            self._add_candidate(record, extended)
         return extended
 
-    def _update_views(self, updated: Trace, record: Candidate | Feedback) -> None:
-        """Update the scores of the one candidate that a record concerns; if candidates share feedback, recompute all."""
-        id = record.id if isinstance(record, Candidate) else record.candidate
-        if self.unchanged_ids or updated.unchanged_ids or id not in updated.by_id:
+    def _add_candidate(self, candidate: Candidate, extended: Trace) -> None:
+        """Extend the views by a candidate that is newer than all others; after any other one, they are computed anew."""
+        if self.candidates and candidate.id <= self.candidates[-1].id:
             return
-        feedback = self.feedback.get(id, ())
-        if isinstance(record, Feedback):
-            feedback = tuple(sorted((*feedback, record), key=_feedback_order))
-            if not self._update_critics(updated, record):
-                return
-        elif any(isinstance(r, Feedback) and r.candidate == id for r in self.records):
-            return  # its feedback arrived before it
-        vars(updated)["feedback"] = {**self.feedback, id: feedback}
-        vars(updated)["_aggregates"] = {**self._aggregates, id: updated._aggregate(id)}
+        cached, views = self.__dict__, extended.__dict__
+        views["candidates"], views["by_id"] = [*self.candidates, candidate], {**self.by_id, candidate.id: candidate}
+        if extended._repeats_parent(candidate):
+            return
+        if candidate.role != "repair" and not candidate.tool_calls:
+            views.update({name: cached[name] for name in ("replaced_ids", "tool_calling_candidate") if name in cached})
+        if "unchanged_ids" in cached:
+            views["unchanged_ids"] = self.unchanged_ids
+        if "aggregates" in cached and candidate.id not in [r.candidate for r in self.records if type(r) is Feedback]:
+            views["feedback"] = {**self.feedback, candidate.id: ()}
+            views["aggregates"] = {**self.aggregates, candidate.id: extended._aggregate(candidate.id)}
 
-    def _update_critics(self, updated: Trace, record: Feedback) -> bool:
+    def _add_feedback(self, feedback: Feedback, extended: Trace) -> None:
+        """Update the scores of the one candidate that a feedback concerns; if candidates share feedback, recompute all."""
+        views, id = extended.__dict__, feedback.candidate
+        if any(grader.may_call_model and grader.name == feedback.grader for grader in self.panel):
+            views.pop("pointwise_graders", None)  # the usage of the feedback shows whether it calls a model
+            return
+        if "aggregates" not in self.__dict__ or self.unchanged_ids or id not in self.by_id:
+            return
+        if not self._keeps_critics(feedback, extended):
+            return
+        views["feedback"] = {**self.feedback, id: tuple(sorted((*self.feedback[id], feedback), key=_feedback_order))}
+        aggregate = extended._aggregate(id)
+        if aggregate != self.aggregates[id]:
+            views["aggregates"] = {**self.aggregates, id: aggregate}
+        else:  # other graders are missing
+            views["aggregates"], views["scores"] = self.aggregates, self.scores
+
+    def _keeps_critics(self, feedback: Feedback, extended: Trace) -> bool:
         """Copy the views on critics if a feedback changes none of them; return whether it does not."""
-        before = self._critic_status.get(record.grader)
-        status = _critic_status_after(record, before=before)
-        changed = self._critic_status if status is before is not None else {**self._critic_status, record.grader: status}
-        if (status is True) is not (before is True) or None in (*self._critic_status.values(), *changed.values()):
+        cached, views, before = self.__dict__, extended.__dict__, self._critic_status.get(feedback.grader)
+        status = _critic_status_after(feedback, before=before)
+        if (status is True) is not (before is True) or status is None or None in self._critic_status.values():
             return False
-        cached = vars(self)
-        vars(updated).update({name: cached[name] for name in _CRITIC_VIEWS if name in cached})
-        vars(updated)["_critic_status"] = changed
+        views.update({name: cached[name] for name in _CRITIC_VIEWS if name in cached})
+        if status is not before:
+            views["_critic_status"] = {**self._critic_status, feedback.grader: status}
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -140,6 +162,8 @@ class Trace:
 
     def for_new_run(self) -> Trace:
         """Return the trace for a new run, in which failed and interrupted steps may be tried again."""
+        if self.resumed_at == len(self.records):
+            return self
         return Trace(self.task, self.panel, self.records, len(self.records), self.settings)
 
     def with_scores(self, scores: Mapping[int, float]) -> Trace:
@@ -149,22 +173,30 @@ class Trace:
         """
         rescored, cached = Trace(self.task, self.panel, self.records, self.resumed_at, self.settings), vars(self)
         aggregates = {
-            id: (passed, score if score is None else scores.get(id, score)) for id, (passed, score) in self._aggregates.items()
+            id: (passed, score if score is None else scores.get(id, score)) for id, (passed, score) in self.aggregates.items()
         }
         vars(rescored).update({name: cached[name] for name in _SCORE_FREE_VIEWS if name in cached})
-        vars(rescored).update(_aggregates=aggregates, comparisons=[], failures=self.failures)
+        vars(rescored).update(aggregates=aggregates, comparisons=[], failures=self.failures)
         if (self.scorers or self.only_critics) and "graded_candidates" in cached:
             vars(rescored)["graded_candidates"] = cached["graded_candidates"]
         return rescored
 
-    @cached_view
+    @property
     def with_estimates(self) -> Trace:
-        """The trace with the estimated qualities of its outcome as scores; itself if the outcome has none."""
-        return self.with_scores(dict(self.outcome.estimates)) if self.outcome and self.outcome.estimates else self
+        """The trace with the estimated qualities of its outcome as scores; itself if the outcome has none.
+
+        It never stores itself: in such a cycle it would stay in memory until the garbage collector runs.
+        """
+        return self._trace_by_estimates if self.outcome and self.outcome.estimates else self
+
+    @cached_view
+    def _trace_by_estimates(self) -> Trace:
+        return self.with_scores(dict(self.outcome.estimates)) if self.outcome else self
 
     def missing(self, steps: Iterable[S]) -> list[S]:
         """Return the steps that are neither recorded nor failed in this run."""
-        return [step for step in steps if (slot := step.slot) not in self.records_by_slot and slot not in self.failures]
+        recorded, failed = self.records_by_slot, self.failures
+        return [step for step in steps if (slot := step.slot) not in recorded and slot not in failed]
 
     @cached_view
     def records_by_slot(self) -> dict[Slot, Record]:
@@ -180,8 +212,8 @@ class Trace:
     @cached_view
     def failures(self) -> dict[Slot, Failure]:
         """The failures of this run by the slot that is still empty."""
-        recent = (r for r in self.records[self.resumed_at :] if isinstance(r, Failure))
-        return {f.step_slot: f for f in recent if f.step_slot not in self.records_by_slot}
+        recent = [r for r in self.records[self.resumed_at :] if isinstance(r, Failure)]
+        return {f.step_slot: f for f in recent if f.step_slot not in self.records_by_slot} if recent else {}
 
     @cached_view
     def outcome(self) -> Outcome | None:
@@ -204,15 +236,17 @@ class Trace:
     @cached_view
     def unchanged_ids(self) -> set[int]:
         """The ids of candidates with the same content as their parent (see `Candidate.content_key`)."""
-        parents = ((c, self.by_id.get(c.parent)) for c in self.candidates if c.parent is not None)
-        return {c.id for c, parent in parents if parent is not None and parent.content_key == c.content_key}
+        return {c.id for c in self.candidates if c.parent is not None and self._repeats_parent(c)}
+
+    def _repeats_parent(self, candidate: Candidate) -> bool:
+        parent = None if candidate.parent is None else self.by_id.get(candidate.parent)
+        return parent is not None and parent.content_key == candidate.content_key
 
     @cached_view
     def tool_calling_candidate(self) -> Candidate | None:
         """The first candidate that calls tools, if no grader reads tool calls; it is returned ungraded."""
-        if any(grader.reads_tool_calls for grader in self.panel):
-            return None
-        return next((c for c in self.candidates if c.tool_calls and c.role != "repair"), None)
+        callers = [c for c in self.candidates if c.tool_calls and c.role != "repair"]
+        return callers[0] if callers and not any(grader.reads_tool_calls for grader in self.panel) else None
 
     def is_unchanged(self, candidate: Candidate) -> bool:
         """Whether a candidate is a copy of its parent; it is not graded again and shares its parent's feedback."""
@@ -233,21 +267,31 @@ class Trace:
 
     def grader_score(self, candidate: int, grader: PanelGrader) -> float | None:
         """Return the mean of a grader's scores of a candidate; None while one of its repeats is missing or unknown."""
-        scores = [f.score for f in self.feedback[candidate] if f.grader == grader.name]
-        known = [score for score in scores if score is not None]
-        return sum(known) / len(known) if len(known) == len(scores) >= grader.repeats else None
+        return _mean_score([f.score for f in self.feedback[candidate] if f.grader == grader.name], grader.repeats)
 
     def _aggregate(self, candidate: int) -> tuple[float, float | None]:
         """Return the share of musts that are met, and the weighted mean of the other scores (of the musts if there are no others).
 
         Critics do not count.
         """
-        scores = [(grader, self.grader_score(candidate, grader)) for grader in self.scorers]
+        feedback, has_musts = self.feedback[candidate], any(grader.must for grader in self.scorers)
+        if len(feedback) < len(self.scorers) and not (feedback and has_musts):
+            return float(not has_musts), None
+        given: dict[str, list[float | None]] = {grader.name: [] for grader in self.scorers}
+        for f in feedback:
+            if f.grader in given:
+                given[f.grader].append(f.score)
+        scores = [(grader, _mean_score(given[grader.name], grader.repeats)) for grader in self.scorers]
         musts = [score == 1 for grader, score in scores if grader.must]
         pass_rate = sum(musts) / len(musts) if musts else 1.0
-        if not scores or self.only_critics or any(score is None for _, score in scores):
+        counted: list[tuple[float, float]] = []
+        for grader, score in scores:
+            if score is None:
+                return pass_rate, None
+            if not grader.must or len(musts) == len(scores):
+                counted.append((grader.weight, score))
+        if not counted or self.only_critics:
             return pass_rate, None
-        counted = [(grader.weight, score or 0.0) for grader, score in scores if not grader.must or len(musts) == len(scores)]
         return pass_rate, sum(weight * score for weight, score in counted) / sum(weight for weight, _ in counted)
 
     @cached_view
@@ -280,10 +324,10 @@ class Trace:
 
         A grader that has said nothing at all (see `silent_graders`) is one, too, once another grader that is no must has.
         """
-        return (
-            frozenset(s.name for s in self.pointwise_graders if not s.must and self._critic_status.get(s.name))
-            | self.silent_graders
-        )
+        status = self._critic_status
+        if True not in status.values() and None not in status.values():
+            return frozenset()
+        return frozenset(s.name for s in self.pointwise_graders if not s.must and status.get(s.name)) | self.silent_graders
 
     @cached_view
     def silent_graders(self) -> frozenset[str]:
@@ -300,7 +344,7 @@ class Trace:
     @cached_view
     def scorers(self) -> tuple[PanelGrader, ...]:
         """The pointwise graders whose scores count: all but the critics."""
-        return tuple(s for s in self.pointwise_graders if s.name not in self.critics)
+        return tuple(s for s in self.pointwise_graders if s.name not in self.critics) if self.critics else self.pointwise_graders
 
     @cached_view
     def only_critics(self) -> bool:
@@ -308,13 +352,14 @@ class Trace:
         return bool(self.critics) and all(s.must for s in self.scorers) and len(self.pointwise_graders) == len(self.panel)
 
     @cached_view
-    def _aggregates(self) -> dict[int, tuple[float, float | None]]:
+    def aggregates(self) -> dict[int, tuple[float, float | None]]:
+        """The share of musts that every candidate meets, and its score, by id."""
         return {c.id: self._aggregate(c.id) for c in self.candidates}
 
     @cached_view
     def scores(self) -> dict[int, float | None]:
         """The weighted mean score of every candidate, by id; None while a part is missing."""
-        return {id: score for id, (_, score) in self._aggregates.items()}
+        return {id: score for id, (_, score) in self.aggregates.items()}
 
     def meets_musts(self, candidate: int) -> bool:
         """Whether a candidate meets every must."""
@@ -322,7 +367,7 @@ class Trace:
 
     def must_pass_rate(self, candidate: int) -> float:
         """Return the share of musts that a candidate meets, in [0, 1]; 1 if there are none."""
-        return self._aggregates[candidate][0]
+        return self.aggregates[candidate][0]
 
     def nearness(self, candidate: int) -> float:
         """Return how near a candidate comes to meeting every must, in [0, 1]: the mean over the musts."""
@@ -333,10 +378,10 @@ class Trace:
 
     def is_done(self, candidate: int) -> bool:
         """Whether at least one grader says that a candidate is done, and none says that it is not."""
-        verdicts = [f.done for f in self.feedback[candidate]]
-        verdicts += [c.done for c in self.comparisons[-1:] if c.ranking[0] == candidate]
-        known = [done for done in verdicts if done is not None]
-        return bool(known) and all(known)
+        verdicts = [f.done for f in self.feedback[candidate] if f.done is not None]
+        if self.comparisons:
+            verdicts += [c.done for c in self.comparisons[-1:] if c.ranking[0] == candidate and c.done is not None]
+        return bool(verdicts) and all(verdicts)
 
     @cached_view
     def comparisons(self) -> list[Comparison]:
@@ -372,6 +417,8 @@ class Trace:
             return self.by_id[self.outcome.best]
         if not self.graded_candidates:
             return self.candidates[-1] if self.candidates else None
+        if len(self.graded_candidates) == 1:
+            return self.graded_candidates[0]
         contenders = self.top_candidates([c.id for c in self.graded_candidates])
         return self.by_id[max(contenders) if self.only_critics else min(contenders)]
 
@@ -412,7 +459,7 @@ class Trace:
     @property
     def iterations(self) -> int:
         """The number of refinements by a model; drafts and an editor's repairs do not count."""
-        return sum(c.role == "refine" for c in self.candidates)
+        return len([c for c in self.candidates if c.role == "refine"])
 
     @cached_view
     def replaced_ids(self) -> set[int]:
@@ -435,7 +482,7 @@ class Trace:
     @property
     def usage(self) -> Usage:
         """The usage of all recorded steps, failed ones included."""
-        return sum((r.usage for r in self.records), NO_USAGE)
+        return sum_usage(self.records)
 
     @property
     def usage_by(self) -> dict[tuple[str, str], Usage]:
@@ -453,6 +500,8 @@ class Trace:
 
         A refinement is not repeated, because it would send the same prompt.
         """
+        if not self.failures:
+            return None
         fatal = [f for f in self.failures.values() if f.stop_reason or f.role == "refine"]
         return min(fatal, key=lambda f: (f.stop_reason is None, str(f.stop_reason), str(f.step_slot)), default=None)
 
@@ -510,6 +559,12 @@ def _top_by(ids: Iterable[int], merit: Callable[[int], float | None]) -> list[in
     return [id for id, value in values.items() if value >= threshold]
 
 
+def _mean_score(scores: Sequence[float | None], repeats: int) -> float | None:
+    """Return the mean of a grader's scores of a candidate; None while one of its repeats is missing or unknown."""
+    known = [score for score in scores if score is not None]
+    return sum(known) / len(known) if len(known) == len(scores) >= repeats else None
+
+
 def _critic_status_after(feedback: Feedback, *, before: bool | None) -> bool | None:
     """Return a grader's critic status (see `_critic_status`) after one more feedback."""
     if before is False or feedback.score is not None:
@@ -526,11 +581,12 @@ _CANDIDATE_VIEWS = ("candidates", "by_id", "unchanged_ids", "replaced_ids", "too
 _CRITIC_VIEWS = ("_critic_status", "silent_graders", "critics", "scorers", "only_critics")
 _FEEDBACK_VIEWS = ("records_by_slot", "pointwise_graders", "outcome", "comparisons", "feedback")
 _SCORE_FREE_VIEWS = (*_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
-_GRADE_VIEWS = ("feedback", "_aggregates", "scores")
+_GRADE_VIEWS = ("feedback", "aggregates", "scores")
+_RECORDED_VIEWS = ("pointwise_graders", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS)
 UNAFFECTED_VIEWS: dict[type, tuple[str, ...]] = {
     Candidate: ("pointwise_graders", "outcome", "comparisons", *_CRITIC_VIEWS),
     Feedback: ("pointwise_graders", "outcome", "comparisons", *_CANDIDATE_VIEWS),
-    Comparison: ("pointwise_graders", "outcome", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS),
-    Failure: ("pointwise_graders", "outcome", "comparisons", "records_by_slot", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS),
-    Outcome: ("pointwise_graders", "comparisons", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS),
+    Comparison: ("outcome", *_RECORDED_VIEWS),
+    Failure: ("outcome", "comparisons", "records_by_slot", "graded_candidates", "score_history", *_RECORDED_VIEWS),
+    Outcome: ("comparisons", "graded_candidates", "score_history", *_RECORDED_VIEWS),
 }

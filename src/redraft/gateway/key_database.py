@@ -58,6 +58,9 @@ class Spending:
     used_at: float | None = None
 
 
+SPENDING = f"SELECT {', '.join(field.name for field in fields(Spending))} FROM spending WHERE key = ? AND day = ?"  # noqa: S608
+
+
 @dataclass(frozen=True, slots=True)
 class Charge:
     """What is reserved, or charged, for one request; a cost of None is unknown."""
@@ -141,18 +144,18 @@ class KeyDatabase:
     # ---- budgets
 
     def spending(self, key_id: str, day: int) -> Spending:
-        columns = ", ".join(field.name for field in fields(Spending))
-        rows = self._read(f"SELECT {columns} FROM spending WHERE key = ? AND day = ?", key_id, day)  # noqa: S608  (our own names)
+        rows = self._read(SPENDING, key_id, day)
         return Spending(*rows[0]) if rows else Spending()
 
     def used_at(self) -> dict[str, float]:
         """Return when each key was last used, as Unix time."""
         return dict(self._read("SELECT key, max(used_at) FROM spending GROUP BY key"))
 
-    def reserve(self, owner: str, account: Account, charge: Charge, now: float, check: Callable[[Spending], None]) -> int:
-        """Reserve a charge and return the id of the reservation. `check` raises if the key has no room for it."""
+    def reserve(self, owner: str, account: Account, charge: Charge, now: float, check: Callable[[Spending], None] | None) -> int:
+        """Reserve a charge and return the id of the reservation. `check` raises if the key has no room for it (None: it has)."""
         with self._errors("written"), self._transaction():
-            check(self.spending(*account))
+            if check:
+                check(self.spending(*account))
             self._connection.execute(
                 "INSERT INTO spending (key, day, requests, reserved, reserved_calls, used_at) VALUES (?, ?, 1, ?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET requests = requests + 1, reserved = reserved + excluded.reserved, "

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
 from math import ceil, isfinite
@@ -59,6 +60,11 @@ class KeyLimits:
     usd_per_day: float | None = None
     calls_per_day: int | None = None
     requests_per_minute: float | None = None
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether something is limited by the day."""
+        return self.usd_per_day is not None or self.calls_per_day is not None
 
     def __post_init__(self) -> None:
         checks.positive("usd_per_day", self.usd_per_day, MAX_LIMIT, optional=True)
@@ -301,9 +307,8 @@ class KeyStore:
         with _unavailable_as_503():
             self._settle_again()
             account = (key.id, int(now // DAY))
-            reservation = self._database.reserve(
-                self._owner, account, charge, now, lambda spending: _check_budget(key, spending, charge, left)
-            )
+            check = partial(_check_budget, key, charge=charge, seconds_left=left) if key.limits.has_budget else None
+            reservation = self._database.reserve(self._owner, account, charge, now, check)
         return KeyReservation(self, reservation, calls)
 
     def settle(self, reservation: int, charge: Charge) -> None:

@@ -19,17 +19,17 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import ip_address
-from typing import Any, TypeVar
+from typing import Any
 
 import uvicorn
 
 from ..errors import ConfigError, RedraftError
+from ..sync import run_on_uvloop
 from .app import Gateway
 from .config import GatewayConfig
 from .connections import MAX_HEADER_BYTES, http_protocol
 from .keys import KeyRing
 
-T = TypeVar("T")
 Say = Callable[[str], object]
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75  # of an idle connection: longer than the 60 s of common load balancers
@@ -63,7 +63,7 @@ class GatewayServer:
 
     def run(self) -> None:
         """Serve until a signal ends it. Raises ConfigError and StoreError if it cannot begin."""
-        run_loop(self.serve())
+        run_on_uvloop(self.serve())
 
     async def serve(self) -> None:
         """Serve until `stop`."""
@@ -247,13 +247,3 @@ def _check_exposure(config: GatewayConfig, host: str, *, is_open: bool) -> None:
             f"other machines can reach {host or 'every address'}, and no API key is needed: add one with "
             f"`redraft keys add NAME --folder {config.folder}`, or allow everyone with --insecure"
         )
-
-
-def run_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine, on uvloop if it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)

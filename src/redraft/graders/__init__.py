@@ -3,41 +3,57 @@
 `Judge` asks a model to follow a rubric, `Checklist` to answer questions; `Ranker` and `Pairwise` let a model compare answers. A
 plain function becomes a `FunctionGrader`, a requirement a `RequirementGrader`; the graders in `computed` ask no model. `Jury`,
 `RankingJury`, `Cascade`, `Gate`, `WeightedMean` and `Minimum` are made of other graders; a `router` chooses one of several. All
-graders with a name are in the `registry`. Graders that few runs use are loaded when they are first used.
+graders with a name are in the `registry`. Graders and the table of their names are loaded when they are first used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..lazy_imports import attribute_loader
 from .base import FunctionGrader, GraderSpec, RequirementGrader, must, with_weight
-from .catalog import catalog_entries
-from .composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
-from .judging.pointwise import Judge
 from .registry import GraderEntry, add_source, as_grader, entries, find_entry
-from .rubric import Criterion, Rubric
 
 if TYPE_CHECKING:
+    from .composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
     from .judging.checklist import Checklist
+    from .judging.pointwise import Judge
     from .judging.ranking import Pairwise, Ranker
     from .reward import Moderation, Reward
     from .routing import Router, router
+    from .rubric import Criterion, Rubric
 else:
     __getattr__ = attribute_loader(
         __name__,
         {
+            "Cascade": "composite",
             "Checklist": "judging.checklist",
+            "Criterion": "rubric",
+            "Gate": "composite",
+            "Judge": "judging.pointwise",
+            "Jury": "composite",
+            "Minimum": "composite",
             "Moderation": "reward",
             "Pairwise": "judging.ranking",
             "Ranker": "judging.ranking",
+            "RankingJury": "composite",
             "Reward": "reward",
             "Router": "routing",
+            "Rubric": "rubric",
+            "WeightedMean": "composite",
             "router": "routing",
         },
     )
 
-add_source(catalog_entries)
+
+def _catalog_entries() -> Iterable[GraderEntry]:
+    from .catalog import catalog_entries  # a run whose graders are objects looks up no name
+
+    return catalog_entries()
+
+
+add_source(_catalog_entries)
 
 __all__ = [
     "Cascade",

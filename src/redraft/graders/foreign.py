@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import ConfigError
-from ..requirements import KINDS, parse
+from ..requirements import kinds, parse
 from .base import RequirementGrader
 from .registry import RUBRIC_JUDGES, GraderEntry, resolve_spec
 from .rubric import aliased_rubric, is_gallery_rubric
@@ -34,7 +34,7 @@ def foreign_grader(spec: str, task_fields: Collection[str] | None = None) -> Any
     checks.text("a grader", spec)
     if len(spec) > MAX_SPEC:
         raise _refusal(spec, f"has more than {MAX_SPEC} characters")
-    if spec.partition(":")[0] in KINDS:
+    if spec.partition(":")[0] in kinds():
         return RequirementGrader(parse(spec, files=False))
     entry, argument = resolve_spec(spec)
     if why := _refusal_reason(entry):

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from .. import checks
 from ..errors import ConfigError
 from ..protocols import Comparer, Grader, Requirement
-from ..requirements import KINDS, parse
+from ..requirements import kinds, parse
 from .base import FunctionGrader, RequirementGrader
-from .rubric import aliased_rubric
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -86,7 +85,7 @@ def entries() -> Iterator[GraderEntry]:
 def _builtin_entries() -> Iterator[GraderEntry]:
     for list_entries in _SOURCES:
         yield from list_entries()
-    for name, kind in KINDS.items():
+    for name, kind in kinds().items():
         yield GraderEntry(name, "requirement", kind.help, _requirement_factory(name), example=kind.example)
 
 
@@ -103,7 +102,7 @@ def find_entry(name: str, spec: str = "") -> GraderEntry:
 
 def grader_from_spec(spec: str) -> Any:
     """Return the grader that "name" or "name:argument" stands for. Raises ConfigError."""
-    if spec.partition(":")[0] in KINDS:
+    if spec.partition(":")[0] in kinds():
         return RequirementGrader(parse(spec))
     entry, argument = resolve_spec(spec)
     return entry.make(argument)
@@ -121,8 +120,10 @@ def resolve_spec(spec: str) -> tuple[GraderEntry, str]:
         from .aliases import aliased_spec  # a long table, and few names need it
 
         name, _, argument = (aliased_spec(name, argument) or spec).partition(":")
-    if name in RUBRIC_JUDGES and (rubric := aliased_rubric(argument)):
-        argument = rubric
+    if name in RUBRIC_JUDGES:
+        from .rubric import aliased_rubric  # the catalog, which has these judges, loads it anyway
+
+        argument = aliased_rubric(argument) or argument
     return find_entry(name, spec), argument
 
 

@@ -48,11 +48,12 @@ class Scale(NamedTuple):
         """All scores of a scale of whole numbers."""
         return range(int(self.low), int(self.high) + 1)
 
-    def holds(self, value: object) -> bool:
-        """Return whether a value is a number on this scale."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or (self.is_whole and not isinstance(value, int)):
+    def holds(self, value: Any) -> bool:
+        """Return whether a value of JSON is a number on this scale."""
+        if value.__class__ is not int and (value.__class__ is not float or self.is_whole):
             return False
-        return self.low <= value <= self.high
+        in_range: bool = self.low <= value <= self.high
+        return in_range
 
     def share(self, score: float) -> float:
         """Return the place of a score between the ends of the scale, in [0, 1]."""

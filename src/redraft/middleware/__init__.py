@@ -14,13 +14,22 @@ A call is repeated in four places, each for its own reason:
 - `metering`: the endpoint refused a `max_tokens` that the budget had set; half of it is tried.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import attribute_loader
 from .adapt import EndpointCapabilities
 from .budget import Budget, BudgetTracker
 from .cache import cache_key
 from .concurrency import ConcurrencyLimit, limit_concurrency
-from .endpoint_limiter import EndpointLimiter, limit_endpoint
 from .metering import meter, with_cost
 from .timeout import enforce_deadline
+
+if TYPE_CHECKING:
+    from .endpoint_limiter import EndpointLimiter, limit_endpoint
+else:  # of batches and the gateway
+    __getattr__ = attribute_loader(__name__, {"EndpointLimiter": "endpoint_limiter", "limit_endpoint": "endpoint_limiter"})
 
 __all__ = [
     "Budget",

@@ -51,6 +51,11 @@ class FormatRecord:
     refused_schemas: dict[str, None] = field(default_factory=dict)
     fallback_requests: dict[str, set[str]] = field(default_factory=dict)
 
+    @property
+    def has_failures(self) -> bool:
+        """Whether a request has failed in this format."""
+        return bool(self.refused_schemas or self.fallback_requests)
+
     def is_usable(self, schema: str) -> bool:
         """Whether to use this format for a schema. A format that has never worked is given up for all schemas."""
         if schema in self.refused_schemas or len(self.fallback_requests.get(schema, ())) >= MIN_FAILURES:
@@ -98,7 +103,7 @@ class ModelCapabilities:
 
     def formats_for(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
         """Return the formats to try, strictest first; every REPROBE_INTERVAL requests, all of them."""
-        if not any(record.refused_schemas or record.fallback_requests for record in self.formats.values()):
+        if not any(record.has_failures for record in self.formats.values()):
             return formats
         schema = schema_key(request)
         usable: list[Format] = [format for format in formats[:-1] if self._record(format).is_usable(schema)]
@@ -116,7 +121,7 @@ class ModelCapabilities:
         """Record that the request was answered in its format."""
         record = self._record(request.format)
         self._unexplained_errors.clear()
-        if record.works and not record.refused_schemas and not record.fallback_requests:
+        if record.works and not record.has_failures:
             return
         is_new, record.works = not record.works, True
         if record.clear(schema_key(request)) or is_new:
@@ -154,10 +159,12 @@ class ModelCapabilities:
         return True
 
     def _record(self, format: Format) -> FormatRecord:
-        return self.formats.setdefault(format, FormatRecord())
+        if format not in self.formats:
+            self.formats[format] = FormatRecord()
+        return self.formats[format]
 
     def _key(self, request: Request) -> str:
-        return cache_key(self._identity, replace(request, format="text"))[:16]
+        return cache_key(self._identity, request.with_format("text"))[:16]
 
     def as_data(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -308,7 +315,7 @@ def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format]
                 for key, refusal in applied:
                     if key != "images" or rejects_images(refusal):  # (else the endpoint may accept other images)
                         capabilities.add_adaptation(key)
-                return replace(reply, usage=(spent + reply.usage).as_single_answer()) if applied else reply
+                return reply.with_usage((spent + reply.usage).as_single_answer()) if applied else reply
 
     return call_adapted
 
@@ -356,7 +363,7 @@ def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequ
         spent, first_unnamed = NO_USAGE, None
         verdicts: dict[Format, FormatVerdict] = {}
         while True:
-            attempt = replace(request, format=remaining.pop(0))
+            attempt = request.with_format(remaining.pop(0))
             try:
                 reply = await call(attempt)
             except ModelError as error:
@@ -371,7 +378,7 @@ def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequ
             else:
                 if not remaining or reply.truncated or _may_hold_object(reply):
                     _record_formats(attempt, reply, verdicts, capabilities)
-                    return replace(reply, usage=(spent + reply.usage).as_single_answer()) if verdicts else reply
+                    return reply.with_usage((spent + reply.usage).as_single_answer()) if verdicts else reply
                 spent += _without_answer(reply.usage)
                 verdicts[attempt.format] = "ignored"
                 del remaining[:-1]
@@ -396,16 +403,16 @@ def _format_verdict(error: ModelError, request: Request, capabilities: ModelCapa
 async def _compare_formats(call: Call, request: Request, capabilities: ModelCapabilities, formats: Sequence[Format]) -> Reply:
     """Find out whether the format makes a server fail: it does if plain text is answered and the format fails once more."""
     plain = await call(request)
-    strict = replace(request, format=formats[0])
+    strict = request.with_format(formats[0])
     try:
         reply = await call(strict)
     except ModelError as error:
         if error.status == 500 and _may_hold_object(plain):
             for format in formats[:-1]:
                 capabilities.record_fallback(format, request)
-        return replace(plain, usage=(plain.usage + error.usage).as_single_answer())
+        return plain.with_usage((plain.usage + error.usage).as_single_answer())
     _record_formats(strict, reply, {}, capabilities)
-    return replace(reply, usage=(_without_answer(plain.usage) + reply.usage).as_single_answer())
+    return reply.with_usage((_without_answer(plain.usage) + reply.usage).as_single_answer())
 
 
 def _record_formats(request: Request, reply: Reply, verdicts: dict[Format, FormatVerdict], capabilities: ModelCapabilities) -> None:

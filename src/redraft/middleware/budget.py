@@ -69,14 +69,14 @@ class Budget:
         return {name: limit for name in LIMITS if (limit := getattr(self, name)) is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Grant:
     """What a call may take, and the `max_tokens` of its answer (None: no limit depends on it).
 
-    `from_reserve` is the part that was drawn from the amounts held for grades.
+    `amounts` is None as long as nothing depends on it. `from_reserve` is the part that was drawn from the amounts held for grades.
     """
 
-    amounts: dict[str, float]
+    amounts: Amounts | None
     max_tokens: int | None = None
     from_reserve: Amounts | None = None
 
@@ -185,7 +185,7 @@ class BudgetTracker:
 
     Attributes:
         spent: What settled calls have taken.
-        reserved: What is reserved for calls in flight.
+        reserved: What is reserved for calls in flight that are estimated; without a limit they are when it is asked for.
         held_for_grades: What is reserved for grades whose calls have not started.
         max_call_usage: The most that one call has taken.
         is_exhausted: A call was refused that the whole budget would have allowed.
@@ -198,6 +198,7 @@ class BudgetTracker:
         self.budget = budget or Budget()
         self._limits = self.budget.limits
         self._active_calls = 0
+        self._needs: dict[Grant, Callable[[], CostEstimate]] = {}  # of calls in flight that are not estimated
         self._urgent: deque[BudgetWaiter] = deque()
         self._queue: deque[BudgetWaiter] = deque()
         self._holders: set[Reservation] = set()
@@ -207,6 +208,7 @@ class BudgetTracker:
     @property
     def spent_and_reserved(self) -> dict[str, float]:
         """What is spent, and what is reserved for calls in flight."""
+        self._estimate_all()
         return add_amounts(self.spent, self.reserved)
 
     @property
@@ -237,6 +239,7 @@ class BudgetTracker:
     def set_budget(self, budget: Budget) -> None:
         """Change the budget, and grant waiting calls what fits now."""
         self.budget, self._limits = budget, budget.limits
+        self._estimate_all()
         self._serve()
 
     async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
@@ -244,6 +247,8 @@ class BudgetTracker:
 
         Waits while calls in flight may turn out cheaper. Raises BudgetExhaustedError if there will not be enough.
         """
+        if not self._limits and self.on_change is None:
+            return self._grant_unlimited(need)
         queue = self._queue if reservation is None or reservation.is_pending else self._urgent
         if not (self._urgent or self._queue) and (grant := self._try_grant(need, reservation)):
             return grant
@@ -267,12 +272,18 @@ class BudgetTracker:
         What the call drew goes back to `return_to`, as far as it is left, before waiting calls get it.
         """
         self._active_calls -= 1
+        if grant in self._needs and None in usage.values():
+            self._estimate(grant)
+        self._needs.pop(grant, None)
+        reserved = grant.amounts or ZERO_AMOUNTS
         for name in LIMITS:
-            self.reserved[name] -= grant.amounts[name]
-            used = usage[name]
-            self.spent[name] += grant.amounts[name] if used is None else used
-            self.max_call_usage[name] = max(self.max_call_usage[name], used or 0.0)
-        self._excess_causes.update(dict.fromkeys(_excess_causes(grant, usage)))
+            self.reserved[name] -= reserved[name]
+            used = reserved[name] if (known := usage[name]) is None else known
+            self.spent[name] += used
+            if known and known > self.max_call_usage[name]:
+                self.max_call_usage[name] = known
+        if grant.amounts is not None:
+            self._excess_causes.update(dict.fromkeys(_excess_causes(grant.amounts, grant.max_tokens, usage)))
         if return_to and grant.from_reserve:
             self._return_to_reserve(return_to, grant.from_reserve)
         self._notify_change()
@@ -344,6 +355,24 @@ class BudgetTracker:
 
     # ---- granting
 
+    def _grant_unlimited(self, need: Callable[[], CostEstimate]) -> Grant:
+        """Return what a call may take if there is no limit. It is not estimated: only what is used will count, if it is known."""
+        self._active_calls += 1
+        grant = Grant(None)
+        self._needs[grant] = need
+        return grant
+
+    def _estimate_all(self) -> None:
+        """Reserve what all calls in flight may take."""
+        for grant in list(self._needs):
+            self._estimate(grant)
+
+    def _estimate(self, grant: Grant) -> None:
+        """Reserve what a call may take that was granted without an estimate."""
+        need = self._needs.pop(grant)()
+        grant.amounts = need.amounts(need.upper_bound, need.expected_answer_tokens)
+        self.reserved = add_amounts(self.reserved, grant.amounts)
+
     def _try_grant(
         self, estimate: Callable[[], CostEstimate], reservation: Reservation | None, *, alone: bool = False
     ) -> Grant | None:
@@ -360,7 +389,7 @@ class BudgetTracker:
         drawn = reservation.next_share if reservation and reservation.remaining and not reservation.writing else None
         amounts = need.amounts(need.likely if fit.uses_likely else need.upper_bound, fit.tokens)
         grant = Grant(amounts, int(fit.tokens) if fit.limited else None, drawn)
-        self.reserved = add_amounts(self.reserved, grant.amounts)
+        self.reserved = add_amounts(self.reserved, amounts)
         if reservation and grades:
             self.held_for_grades = add_amounts(self.held_for_grades, reservation.hold(grades, fit.tokens, likely=fit.uses_likely))
             self._holders.add(reservation)
@@ -475,11 +504,11 @@ class BudgetTracker:
         return f"{status}, {next_step}" + (f"; {self.excess}" if self.excess else "")
 
 
-def _excess_causes(grant: Grant, usage: Mapping[str, float | None]) -> Iterator[str]:
+def _excess_causes(reserved: Amounts, max_tokens: int | None, usage: Mapping[str, float | None]) -> Iterator[str]:
     """Yield why a call took more than was reserved for it."""
-    if grant.max_tokens is not None and (usage["output_tokens"] or 0) > grant.max_tokens:
+    if max_tokens is not None and (usage["output_tokens"] or 0) > max_tokens:
         yield "the server wrote more than max_tokens"
-    if (usage["input_tokens"] or 0) > grant.amounts["input_tokens"]:
+    if (usage["input_tokens"] or 0) > reserved["input_tokens"]:
         yield "the server counted more tokens in a prompt than were reserved"
 
 

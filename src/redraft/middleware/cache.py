@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 import orjson
@@ -58,7 +58,7 @@ def cache(call: Call, store: MutableMapping[str, Reply], identity: str) -> Call:
                 if (stored := store.get(key)) is not None:
                     usage = stored.usage
                     cached = Usage(cached_calls=1, answer_tokens=usage.answer_tokens, answer_cost=usage.answer_cost)
-                    return replace(stored, usage=cached)
+                    return stored.with_usage(cached)
                 reply = await call(request)
                 if not reply.truncated:
                     store[key] = reply

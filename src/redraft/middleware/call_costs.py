@@ -12,7 +12,7 @@ Amounts are kept by limit: calls, input tokens, output tokens, tokens and USD.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -81,12 +81,17 @@ class PromptSize(NamedTuple):
         )
 
 
-def request_size(request: Request) -> PromptSize:
-    """Return the size of what a request sends, its tools and its schema included."""
+def schema_size(schema: Mapping[str, Any]) -> int:
+    """Return the bytes of a schema, about as it is added to a prompt."""
+    return len(str(schema))
+
+
+def request_size(request: Request, count: Callable[[Mapping[str, Any]], int] = schema_size) -> PromptSize:
+    """Return the size of what a request sends, its tools and its schema included, whose size `count` returns."""
     size = messages_size(request.messages)
     if request.tools:
         size = size.plus(text_size(json_text(request.tools)))
-    return size if request.schema is None else size._replace(schema=len(str(request.schema)))
+    return size if request.schema is None else size._replace(schema=count(request.schema))
 
 
 def messages_size(messages: Iterable[Message]) -> PromptSize:
@@ -275,7 +280,15 @@ class CostEstimator:
         self._input_price, self._output_price = (
             (pricing.cost(usage) or 0.0) / MILLION if pricing else 0.0 for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
         )
+        self._last_schema: tuple[Mapping[str, Any] | None, int] = (None, 0)
+        self._unknown_usd = None if pricing else 0.0
         self._per_token = {**ZERO_AMOUNTS, "output_tokens": 1.0, "tokens": 1.0, "usd": self._output_price}
+
+    def schema_size(self, schema: Mapping[str, Any]) -> int:
+        """Return the size of a schema, counted once for all requests of a judge, which share it."""
+        if schema is not self._last_schema[0]:
+            self._last_schema = schema, schema_size(schema)
+        return self._last_schema[1]
 
     def request_cost(
         self, request: Request, size: PromptSize, min_tokens: int, max_tokens_cap: int | None = None, prompt_tokens: float = inf
@@ -307,6 +320,18 @@ class CostEstimator:
         )
         shown = {"input_tokens": shown_per_token, "tokens": shown_per_token, "usd": shown_per_token * self._input_price}
         return CostEstimate(upper_bound, likely, {**ZERO_AMOUNTS, **shown})
+
+    def amounts_of(self, usage: Usage | None) -> dict[str, float | None]:
+        """Return what a call used, by limit; None for what is unknown."""
+        if usage is None:
+            return {**dict.fromkeys(LIMITS), "calls": 1, "usd": self._unknown_usd}
+        return {
+            "calls": usage.calls,
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "tokens": usage.tokens,
+            "usd": self._unknown_usd if usage.cost is None else usage.cost,
+        }
 
     def _prompt_amounts(self, tokens: float) -> dict[str, float]:
         return {"calls": 1, "input_tokens": tokens, "output_tokens": 0.0, "tokens": tokens, "usd": tokens * self._input_price}

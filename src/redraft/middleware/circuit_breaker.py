@@ -20,7 +20,7 @@ class CircuitBreaker:
 
     It closes with the first answer. `needs_short_probe`: the last failure was a timeout, which a long request may have
     caused, so a probe should send a short one; otherwise the next call is the probe. `confirmed_failures` counts the
-    failures that no request can have caused.
+    failures that no request can have caused, `failures` all since the last answer.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class CircuitBreaker:
         self._clock, self._notify, self._failure_threshold = clock, notify, failure_threshold
         self.is_open = False
         self.down_since = ""
-        self._failures = 0
+        self.failures = 0
         self._opened_at = 0.0
         self._probe_interval = MIN_PROBE_INTERVAL
         self._next_probe_at = 0.0
@@ -62,18 +62,18 @@ class CircuitBreaker:
 
     def record_failure(self, error: ModelError, *, is_probe: bool = False) -> None:
         """Record a failure, and open the breaker if there were too many in a row."""
-        self._failures += 1
+        self.failures += 1
         self._last_error = str(error)
         self.needs_short_probe = isinstance(error, ModelTimeoutError)
         if is_probe or not self.needs_short_probe:
             self._unconfirmed = False
             self.confirmed_failures += 1
-        if not self.is_open and self._failures >= self._failure_threshold:
+        if not self.is_open and self.failures >= self._failure_threshold:
             self._open(MIN_PROBE_INTERVAL)
 
     def open_pending_probe(self, error: ModelError) -> None:
         """Open after one timeout, until a probe, which is due now, shows whether the endpoint answers."""
-        self._failures += 1
+        self.failures += 1
         self._last_error, self._unconfirmed, self.needs_short_probe = str(error), True, True
         self._open(0.0)
 
@@ -84,10 +84,10 @@ class CircuitBreaker:
 
     def record_success(self) -> bool:
         """Record an answer. Return whether it ends an outage."""
-        if not self._failures:
+        if not self.failures:
             return False
         was_open, seconds = self.is_open, self.seconds_down
-        self.is_open, self._failures, self._unconfirmed = False, 0, False
+        self.is_open, self.failures, self._unconfirmed = False, 0, False
         if was_open and self._announced:
             self._notify(f"back after {format_duration(seconds)}")
         return was_open

@@ -8,6 +8,7 @@ llama.cpp (which passes on the errors of chat templates), LM Studio and Ollama. 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from ..errors import (
@@ -103,44 +104,46 @@ MALFORMED_STATUSES = frozenset({400, 422, 501})  # the request is not understood
 MAX_ERROR_CHARS = 2000  # characters of a message that are searched
 
 
-def _pattern(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
+def _search(*patterns: str) -> Callable[[str], re.Match[str] | None]:
+    """Return a search for any of the patterns. The first search compiles them: few runs meet an error that they describe."""
+    pattern = "|".join(patterns)
+    return lambda text: re.search(pattern, text, re.IGNORECASE)
 
 
-_NEGATION = _pattern(
+_NEGATION = _search(
     r"\b(not|n't|cannot|never|no longer)\b[^.]{0,40}\b(support|permit|allow|enabl|availab|accept|take|valid|recogni|implement)",
     r"unsupported|unrecogni[sz]ed|unknown|unexpected|deprecated|extra (inputs|fields|keys)|extra_forbidden|invalid",
     r"must (be|contain)|type is unavailable",
     r"only .{0,40}(supported|allowed)|(fail(ed)?|unable) to (parse|convert|compile|initialize)|conversion failed",
 )
-_OUT_OF_RANGE = _pattern(
+_OUT_OF_RANGE = _search(
     r"too (large|small|high|low|big|long)|at (most|least)|less than|greater than|between|range|exceed|m(ax|in)imum"
 )
-_FORMAT = _pattern(
+_FORMAT = _search(
     r"response_?(format|schema|mime)|output_?(format|config|schema)|json.?(schema|object|mode)|\bschema\b|structured.?output",
     r"grammar|guided|xgrammar|outlines|requested parameters|containing? the word .?json",
 )
-_OVERLOAD = _pattern(r"out of memory|\boom\b|\btime(d|s)?[ -]?out|overload|temporar|try again|\bcapacity\b|\bbusy\b")
-_BAD_ANSWER = _pattern(
+_OVERLOAD = _search(r"out of memory|\boom\b|\btime(d|s)?[ -]?out|overload|temporar|try again|\bcapacity\b|\bbusy\b")
+_BAD_ANSWER = _search(
     r"failed to generate|failed_generation|json_validate_failed|empty grammar stack|(not|n't) match the .{0,20}schema"
 )
-_LOGPROBS = _pattern(r"log_?prob(abilitie)?s?\b")
-_IMAGES = _pattern(r"image|vision|multi-?modal|mmproj")
-_TOOLS = _pattern(r"\btools?\b", r"\btool[ _-]?(use|calls?|calling|choice|parser)", r"\bfunctions?[ _-]?(calls?|calling|use)\b")
-_REJECTS_TOOLS = _pattern(r"requires|no endpoints found|cannot be used|not? (been )?(trained|able|capable)|without tool")
-_REJECTS_IMAGES = _pattern(
+_LOGPROBS = _search(r"log_?prob(abilitie)?s?\b")
+_IMAGES = _search(r"image|vision|multi-?modal|mmproj")
+_TOOLS = _search(r"\btools?\b", r"\btool[ _-]?(use|calls?|calling|choice|parser)", r"\bfunctions?[ _-]?(calls?|calling|use)\b")
+_REJECTS_TOOLS = _search(r"requires|no endpoints found|cannot be used|not? (been )?(trained|able|capable)|without tool")
+_REJECTS_IMAGES = _search(
     r"(input|images?|vision) (is|are) (not supported|unsupported)|only supported by|support (for )?(image|vision)|at most 0 image",
     r"multi-?modal|mmproj",
 )
-_TURNS = _pattern(
+_TURNS = _search(
     r"\balternat(e|ing|ion)|(successive|consecutive) (user|assistant|system|messages)|interleave|at the (very )?(beginning|start)",
     r"(conversation|first|messages?|history|turn)[^.]{0,60}must[^.]{0,20} (be|start|begin|come|use)[^.]{0,20} .?(user|system)",
     r"(must|should) (start|begin) with (a )?.?user|must (be|come) (the )?first",
 )
-_ROLES = _pattern(r"\b(roles?|user|assistant|system)\b")
+_ROLES = _search(r"\b(roles?|user|assistant|system)\b")
 _NOT_SUPPORTED = r"(not support|n't support|unsupported|invalid|unknown|unexpected)"
 _IS_NOT_SUPPORTED = r"((\bnot|n't|cannot)\b[^.]{0,20}(support|allow|enabl|permit|accept|valid)|unsupported|unexpected|invalid)"
-_SYSTEM = _pattern(
+_SYSTEM = _search(
     rf"(system|developer)['\"`]?[ _]?(role|message|prompt|instruction)s?\b[^.]{{0,40}}{_IS_NOT_SUPPORTED}",
     rf"{_NOT_SUPPORTED}[^.]{{0,40}}['\"`](system|developer)['\"`]",
     rf"{_NOT_SUPPORTED}[^.]{{0,20}}(system|developer) (role|message|prompt|instruction)",
@@ -156,24 +159,24 @@ def refused_part(error: ModelError, request: Request) -> RequestPart | None:
         return "logprobs"
     if not is_refusal(error):
         return None
-    if _NEGATION.search(message) and not _OUT_OF_RANGE.search(message) and (parameter := _first_parameter(message, request)):
+    if _NEGATION(message) and not _OUT_OF_RANGE(message) and (parameter := _first_parameter(message, request)):
         return parameter
-    if has_tools(request) and _TOOLS.search(message) and (_NEGATION.search(message) or _REJECTS_TOOLS.search(message)):
+    if has_tools(request) and _TOOLS(message) and (_NEGATION(message) or _REJECTS_TOOLS(message)):
         return "tools"
-    if has_images(request.messages) and _IMAGES.search(message) and ((error.status or 500) < 500 or rejects_images(error)):
+    if has_images(request.messages) and _IMAGES(message) and ((error.status or 500) < 500 or rejects_images(error)):
         return "images"
     if request.format != "text" and _names_format(error, message):
         return "format"
-    if _TURNS.search(message) and _ROLES.search(message):
+    if _TURNS(message) and _ROLES(message):
         return "turns"
-    if _SYSTEM.search(message) and any(each["role"] in SYSTEM_ROLES for each in request.messages):
+    if _SYSTEM(message) and any(each["role"] in SYSTEM_ROLES for each in request.messages):
         return "system"
     return None
 
 
 def _refuses_logprobs(error: ModelError, message: str) -> bool:
     """Whether an error says that the endpoint gives no log-probabilities, or fewer than were asked for; some say so with 403."""
-    return (error.status == 403 or is_refusal(error)) and bool(_LOGPROBS.search(message))
+    return (error.status == 403 or is_refusal(error)) and bool(_LOGPROBS(message))
 
 
 def is_refusal(error: ModelError) -> bool:
@@ -183,13 +186,13 @@ def is_refusal(error: ModelError) -> bool:
 
 def is_bad_answer(error: ModelError) -> bool:
     """Whether the endpoint accepted the format, but says that the model's answer does not follow it."""
-    return is_refusal(error) and bool(_BAD_ANSWER.search(server_message(error)))
+    return is_refusal(error) and bool(_BAD_ANSWER(server_message(error)))
 
 
 def rejects_images(error: ModelError) -> bool:
     """Whether an endpoint that answers without images refuses all images, not just this one, and is not in trouble."""
     message = server_message(error)
-    return bool(_REJECTS_IMAGES.search(message)) or (not _IMAGES.search(message) and (error.status or 500) < 500)
+    return bool(_REJECTS_IMAGES(message)) or (not _IMAGES(message) and (error.status or 500) < 500)
 
 
 def server_message(error: ModelError) -> str:
@@ -200,9 +203,9 @@ def server_message(error: ModelError) -> str:
 
 def _names_format(error: ModelError, message: str) -> bool:
     """Whether a message names the response format; one of a 5xx counts only if it says what is wrong with the format."""
-    if not _FORMAT.search(message) or _BAD_ANSWER.search(message):
+    if not _FORMAT(message) or _BAD_ANSWER(message):
         return False
-    return (error.status or 500) < 500 or bool(_NEGATION.search(message) and not _OVERLOAD.search(message))
+    return (error.status or 500) < 500 or bool(_NEGATION(message) and not _OVERLOAD(message))
 
 
 def _first_parameter(message: str, request: Request) -> RequestPart | None:

@@ -50,6 +50,8 @@ from .token_bucket import RateLimits
 MAX_RETRY_WAIT = 120.0  # seconds a retry may wait; after a longer Retry-After the limiter repeats the call itself
 MAX_PAUSE = 86400.0  # seconds of the longest pause, whatever the server asks for
 RAMP_SECONDS = 1.0  # seconds over which calls are admitted one by one after an outage or a long pause
+GROWTH_SECONDS = 0.25  # the same when the limit has risen to more than twice what it was: an endpoint that refuses does so at once
+TIMER_SECONDS = 0.01  # seconds by which a timer may be late; calls that were due meanwhile are admitted together
 
 
 @dataclass(slots=True)
@@ -78,11 +80,11 @@ class Waiter:
 class EndpointLimiter:
     """The state that all calls to one endpoint share. `name` is used in messages.
 
-    The number of calls in flight starts at `initial` and adapts between `minimum` and `maximum`; `rpm` and `tpm` limit
-    requests and tokens per minute (None: no limit). An outage of `give_up_after` seconds, a wrong key, an unknown model and
-    a broken TLS connection are passed to `on_fatal(error)`, once; from then on no call is admitted, and the call that
-    failed waits until it is cancelled. Without `on_fatal` the error is raised. `notify` is called with a message when the
-    endpoint goes down, comes back, or asks for a pause of more than two minutes. Without `use_probes`, calls themselves are
+    The number of calls in flight starts at `initial` and adapts between `minimum` and `maximum` (`queue_seconds`: see `aimd`);
+    `rpm` and `tpm` limit requests and tokens per minute (None: no limit). An outage of `give_up_after` seconds, a wrong key, an
+    unknown model and a broken TLS connection are passed to `on_fatal(error)`, once; from then on no call is admitted, and the
+    call that failed waits until it is cancelled. Without `on_fatal` the error is raised. `notify` is called with a message when
+    the endpoint goes down, comes back, or asks for a pause of more than two minutes. Without `use_probes`, calls themselves are
     the probes. With `raises_outages`, an outage and a long pause are raised instead, and never open the circuit: another model
     answers then (see `failover`). Raises ConfigError for invalid limits.
     """
@@ -94,6 +96,7 @@ class EndpointLimiter:
         initial: int = 16,
         minimum: int = 1,
         maximum: int = 512,
+        queue_seconds: float = 10.0,
         rpm: float | None = None,
         tpm: float | None = None,
         give_up_after: float = 3600.0,
@@ -110,7 +113,7 @@ class EndpointLimiter:
         self.in_flight = 0
         self.queue_length = 0
         self.counts_tokens = tpm is not None
-        self._window = AIMDWindow(initial, minimum, maximum)
+        self._window = AIMDWindow(initial, minimum, maximum, queue_seconds=queue_seconds, clock=clock)
         self._rates = RateLimits(rpm, tpm, clock) if rpm is not None or tpm is not None else None
         self._circuit = CircuitBreaker(clock, self._announce)
         self._give_up_after, self._notify, self._on_fatal = give_up_after, notify, on_fatal
@@ -155,6 +158,15 @@ class EndpointLimiter:
             return f"down since {self._circuit.down_since}"
         return self._pause_text if self._paused_until > self._clock() else ""
 
+    @property
+    def pause_left(self) -> float:
+        """The seconds for which the endpoint has asked for no call; 0 or less if it has not."""
+        return self._paused_until - self._clock()
+
+    def pause(self, seconds: float) -> None:
+        """Admit no call for some seconds, as the endpoint has asked another process."""
+        self._pause(seconds)
+
     async def wait_for_slot(self) -> None:
         """Wait until `free_slots` is positive."""
         if self.free_slots > 0:
@@ -197,9 +209,11 @@ class EndpointLimiter:
         """Give a slot back after an answer."""
         self.in_flight -= 1
         if not slot.is_probe:
-            self._window.record_success(slot.epoch)
+            if self._window.record_success(slot.epoch):
+                self._ramp_up(self._clock(), GROWTH_SECONDS)
             self._max_answered_in_flight = max(self._max_answered_in_flight, slot.in_flight)
-        self._settle_tokens(slot, reply.usage)
+        if self._rates:
+            self._rates.settle(slot.tokens, reply.usage.tokens)
         self._record_response()
         if reply.rate_limit_status and (wait := reply.rate_limit_status.wait) > 0:
             self._pause(min(wait, MAX_RETRY_WAIT))
@@ -251,14 +265,14 @@ class EndpointLimiter:
         """Adjust the state to an error that the endpoint caused. Return whether the call is to be repeated."""
         if self._raises_outages and is_out_of_service(error):
             if is_busy(error):
-                self._window.record_congestion(slot.epoch)
+                self._window.record_congestion(slot.epoch, slot.in_flight)
             if (error.retry_after or 0.0) <= MAX_RETRY_WAIT:
                 self._apply_retry_after(error)
             return False
         if is_fatal(error):
             return self._stop(error)
         if is_busy(error):
-            self._window.record_congestion(slot.epoch)
+            self._window.record_congestion(slot.epoch, slot.in_flight)
         if is_server_response(error):
             self._record_response()
         long_pause = self._apply_retry_after(error)
@@ -302,6 +316,8 @@ class EndpointLimiter:
 
     def _record_response(self) -> None:
         self._responses += 1
+        if not self._circuit.failures:
+            return
         down_for = self._circuit.seconds_down if self._circuit.is_down else 0.0
         if self._circuit.record_success():
             if down_for:
@@ -332,7 +348,7 @@ class EndpointLimiter:
 
     def _seconds_until_slot(self, tokens: float) -> float:
         """Return the seconds until a call of this many tokens may be admitted; infinite if another call must end first."""
-        if self._fatal_error or self.in_flight >= self.limit:
+        if self._fatal_error or self.in_flight >= self._window.limit:
             return inf
         wait = self._next_admission - self._clock() if self._ramp_remaining else 0.0
         if self._circuit.is_open:
@@ -346,7 +362,7 @@ class EndpointLimiter:
         self._window.record_start(self.in_flight)
         if self._ramp_remaining:
             self._ramp_remaining -= 1
-            self._next_admission = max(self._next_admission, self._clock()) + self._ramp_interval
+            self._next_admission = max(self._next_admission + self._ramp_interval, self._clock() - TIMER_SECONDS)
         if is_open := self._circuit.is_open:
             self._circuit.start_probe()
         if self._rates:

@@ -23,7 +23,6 @@ from .endpoint_limiter import MAX_PAUSE, probe_request
 
 MAX_REASON_CHARS = 200  # of the reason of an outage
 PROBE_SECONDS = 10.0  # how long a probe may take
-MAX_RETRIES = 3  # of a call to a model that another one can replace; batches retry more often otherwise
 
 
 class Availability:
@@ -32,6 +31,8 @@ class Availability:
     `guard` wraps each request to the model, inside all limits, and `note_outage` is called with an error that no retry overcame.
     `notify` is called with a message when the model goes out of service or comes back.
     """
+
+    max_retries = 3  # of a call to a model that another one can replace; batches retry more often otherwise
 
     def __init__(self, name: str, notify: Callable[[str], object] | None = None, *, clock: Callable[[], float] = monotonic) -> None:
         self.name, self._notify = name, notify

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
+from operator import eq
 from typing import Any, TypeAlias
 
 from ..core.task import Message
@@ -29,7 +29,7 @@ def merge_adjacent(messages: Messages) -> Messages:
     Tool results, and messages that call tools, stay as they are, because each belongs to one call.
     """
     roles = [message["role"] for message in messages]
-    if not any(role == before for before, role in pairwise(roles)):
+    if not any(map(eq, roles, roles[1:])):
         return messages
     merged: list[Message] = []
     for message in messages:

@@ -17,7 +17,7 @@ from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..protocols import Call, Reply, Request
 from ..usage import NO_USAGE, CallLedger, LedgerEntry, Usage, current_ledger
 from .budget import RESERVATION, BudgetTracker, Grant, Reservation
-from .call_costs import LIMITS, MIN_ANSWER_TOKENS, CostEstimator, Pricing, PromptSize, request_size, text_size
+from .call_costs import MIN_ANSWER_TOKENS, CostEstimate, CostEstimator, Pricing, PromptSize, request_size, text_size
 
 _MAX_TOKENS_REFUSED = re.compile(
     r"max_?(completion_|new_|output_)?tokens|completion tokens|in the completion|context length", re.IGNORECASE
@@ -38,7 +38,7 @@ def with_cost(call: Call, pricing: Pricing | None) -> Call:
             entry.settle(NO_USAGE)
             raise
         usage = entry.settle(_usage_with_cost(reply.usage, pricing))
-        return replace(reply, usage=usage.as_answer())
+        return reply.with_usage(usage.as_answer())
 
     return call_with_cost
 
@@ -55,7 +55,7 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
     estimator = costs or CostEstimator(pricing)
 
     async def call_metered(request: Request) -> Reply:
-        metered = MeteredCall(tracker, estimator, request, request_size(request))
+        metered = MeteredCall(tracker, estimator, request)
         attempt = await metered.reserve()
         while True:
             try:
@@ -66,7 +66,7 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
                     raise
                 attempt = await metered.reserve_again(error.usage)
             else:
-                return replace(reply, usage=metered.total_usage(reply.usage)) if metered.previous_usage is not NO_USAGE else reply
+                return reply.with_usage(metered.total_usage(reply.usage)) if metered.previous_usage is not NO_USAGE else reply
 
     async def make_attempt(metered: MeteredCall, request: Request) -> Reply:
         usage, reply = None, None
@@ -94,7 +94,6 @@ class MeteredCall:
     """A call with its repeated attempts.
 
     Attributes:
-        size: The size of the prompt.
         max_tokens_cap: The `max_tokens` to try if the request has none and the endpoint refused a higher one.
         granted_max_tokens: The `max_tokens` of the current attempt.
         previous_usage: The usage of earlier attempts.
@@ -105,12 +104,19 @@ class MeteredCall:
     tracker: BudgetTracker
     costs: CostEstimator
     request: Request
-    size: PromptSize
     max_tokens_cap: int | None = None
     granted_max_tokens: int | None = None
     previous_usage: Usage = NO_USAGE
     grant: Grant | None = None
     ledger: CallLedger = field(default_factory=lambda: CallLedger(outer=current_ledger()))
+    _size: PromptSize | None = None
+
+    @property
+    def size(self) -> PromptSize:
+        """The size of the prompt."""
+        if self._size is None:
+            self._size = request_size(self.request, self.costs.schema_size)
+        return self._size
 
     @property
     def reservation(self) -> Reservation | None:
@@ -122,8 +128,7 @@ class MeteredCall:
         """Reserve an attempt. Return the request with the `max_tokens` that it may have. Raises BudgetExhaustedError."""
         reservation = self.reservation
         prompt_tokens = reservation.prompt_tokens if reservation and not reservation.writing else inf
-        min_tokens = self.tracker.budget.min_tokens
-        need = partial(self.costs.request_cost, self.request, self.size, min_tokens, self.max_tokens_cap, prompt_tokens)
+        need = partial(self._estimated_cost, self.tracker.budget.min_tokens, prompt_tokens)
         try:
             self.grant = await self.tracker.reserve(need, reservation)
         except BudgetExhaustedError as error:
@@ -139,15 +144,25 @@ class MeteredCall:
         grant, self.grant = self.grant, None
         if grant is None:
             return
+        reservation = None
+        if grant.amounts is not None:
+            self._update_estimates(usage, reply)
+            if reservation := self.reservation:
+                self._update_reservation(reservation, usage, answered=reply is not None)
+        self.tracker.settle(grant, self.costs.amounts_of(usage), None if reply else reservation)
+        self.ledger.entries.clear()
+
+    def _update_estimates(self, usage: Usage | None, reply: Reply | None) -> None:
+        """Learn from the usage of a single request; without a limit on anything, there is nothing to estimate."""
         if usage and usage.calls == 1:
             answer = text_size(reply.text) if reply else PromptSize()
             self.costs.token_estimator.update(self.size, usage, answer, schema=self.request.is_judgement)
             if self.max_tokens_cap and usage.output_tokens:
                 self.costs.token_estimator.max_tokens_limit = self.max_tokens_cap
-        if reservation := self.reservation:
-            self._update_reservation(reservation, usage, answered=reply is not None)
-        self.tracker.settle(grant, _amounts(usage), None if reply else reservation)
-        self.ledger.entries.clear()
+
+    def _estimated_cost(self, min_tokens: int, prompt_tokens: float) -> CostEstimate:
+        """Return what an attempt may cost, by what is known now."""
+        return self.costs.request_cost(self.request, self.size, min_tokens, self.max_tokens_cap, prompt_tokens)
 
     def _update_reservation(self, reservation: Reservation, usage: Usage | None, *, answered: bool) -> None:
         """Adjust what is held for grades: to the length of the text, or to the prompts of its graders."""
@@ -155,7 +170,7 @@ class MeteredCall:
             reservation.max_prompt_bytes = max(reservation.max_prompt_bytes, self.size.bytes)
         elif not answered:
             self.tracker.reopen(reservation)
-        elif usage and usage.output_tokens is not None:
+        elif usage and usage.output_tokens is not None and reservation.remaining is not None:
             self.tracker.resize(reservation, reservation.amounts_for(usage.output_tokens))
 
     async def reserve_again(self, usage: Usage) -> Request:
@@ -184,11 +199,3 @@ RESERVE_AGAIN: ContextVar[Callable[[Usage], Awaitable[Request]] | None] = Contex
 
 def _usage_with_cost(usage: Usage, pricing: Pricing | None) -> Usage:
     return replace(usage, cost=pricing.cost(usage)) if pricing and usage.cost is None else usage
-
-
-def _amounts(usage: Usage | None) -> dict[str, float | None]:
-    """Return a usage by limit; None for what is unknown."""
-    if usage is None:
-        return {**dict.fromkeys(LIMITS), "calls": 1}
-    tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "tokens": usage.tokens}
-    return {"calls": usage.calls, **tokens, "usd": usage.cost}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from ..errors import BadResponseError, ModelError, ModelTimeoutError
 from ..log import error_kind, retry_log
@@ -62,7 +61,7 @@ def retry(
                 retry_log.info("%s: %s; retry %d of %d in %.1f s", endpoint, error_kind(error), attempt + 1, attempts - 1, wait)
                 await sleep(wait)
             else:
-                return reply if attempt == 0 else replace(reply, usage=(spent + reply.usage).as_single_answer())
+                return reply if attempt == 0 else reply.with_usage((spent + reply.usage).as_single_answer())
         raise AssertionError("unreachable: attempts is at least 1")
 
     return call_with_retries

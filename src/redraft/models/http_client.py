@@ -86,10 +86,12 @@ class LoopLocal(Generic[T]):
 
     async def get(self) -> T:
         loop = asyncio.get_running_loop()
-        if loop not in self._values:
-            holder = self._hold_open(loop)
-            self._values[loop] = (await anext(holder), holder)
-        return self._values[loop][0]
+        if (known := self._values.get(loop)) is not None:
+            return known[0]
+        holder = self._hold_open(loop)
+        value = await anext(holder)
+        self._values[loop] = value, holder
+        return value
 
     async def _hold_open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[T, None]:
         value = self._make()
@@ -154,21 +156,23 @@ class HttpExchange:
 
     async def read_all(self, method: str, body: RequestBody) -> HttpResponse:
         """Send the request and read the whole response; one timer is rescheduled as parts arrive."""
-        loop, parts = asyncio.get_running_loop(), []
+        parts: list[bytes] = []
         async with asyncio.timeout(self._remaining_seconds(self.target.timeouts.first_byte)) as timer:
             response = await self._send(method, body)
             try:
                 decode, content = self._body_decoder(response), response.content
                 while raw := await content.readany():
                     parts.append(decode(raw))
-                    if not content.at_eof():
-                        self.phase = "the rest of the answer"
-                        timer.reschedule(loop.time() + self._part_timeout())
+                    if content.at_eof():
+                        break
+                    self.phase = "the rest of the answer"
+                    timer.reschedule(asyncio.get_running_loop().time() + self._part_timeout())
                 decode(b"")
             finally:
-                response.close()
-        body = self.target.mask.mask_bytes(parts[0] if len(parts) == 1 else b"".join(parts))
-        return response.status, masked_headers(response.headers, self.target.mask), body
+                if not response.closed:  # its connection is not free for other requests yet
+                    response.close()
+        whole, mask = parts[0] if len(parts) == 1 else b"".join(parts), self.target.mask
+        return response.status, masked_headers(response.headers, mask), mask.mask_bytes(whole)
 
     async def _send(self, method: str, body: RequestBody) -> aiohttp.ClientResponse:
         session = await (stream_session if self.stream else shared_session).get()
@@ -285,7 +289,7 @@ def proxy_for(proxy: str | None, url: str) -> str | None:
 
 def masked_headers(headers: Mapping[str, str], mask: Mask) -> Mapping[str, str]:
     """Return the headers of a response, with secrets that the server echoes masked."""
-    if not mask or all(mask(value) is value for value in headers.values()):
+    if not mask or mask(together := "\n".join(headers.values())) is together:
         return headers
     from multidict import CIMultiDict
 
@@ -334,7 +338,9 @@ def _garbled_error(description: str) -> ModelError:
 
 def _decoder(response: aiohttp.ClientResponse, cap: int) -> Any:
     """Return a function that decodes the parts of a body. (Not aiohttp's, which has no cap in some versions.)"""
-    coding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if (header := response.headers.get("Content-Encoding")) is None:
+        return bytes
+    coding = header.strip().lower()
     if coding in {"gzip", "x-gzip", "deflate"}:
         return _Decompressor(cap)
     if coding in {"", "identity"}:

@@ -170,7 +170,7 @@ class Chat(ExtraBodyTools):
         encoded = _encode_body(self.request_body(request))
         try:
             status, headers, body = await fetch(self.target, "POST", encoded, entry=current_entry())
-            return self.parse_response(status, headers, body)
+            return self.parse_response(status, headers, body, is_masked=True)
         except ModelError as error:
             raise self.with_context(error) from None
 
@@ -238,14 +238,19 @@ class Chat(ExtraBodyTools):
         if self._is_openai:
             schema = without_length_bounds(request.schema) if request.schema else None
             request = replace(request, schema=schema, unsupported_parameters=request.unsupported_parameters | {"max_tokens"})
-        return without_none(request_body(self.name, request, **parameters) | extra_parameters(request, self._extra))
+        body = request_body(self.name, request, **parameters)
+        return without_none(body | extra_parameters(request, self._extra) if self._extra else body)
 
-    def parse_response(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply in a response. Raises ModelError if it is none."""
+    def parse_response(self, status: int, headers: Mapping[str, str], body: bytes, *, is_masked: bool = False) -> Reply:
+        """Return the reply in a response. Raises ModelError if it is none.
+
+        `is_masked`: the body is masked already, so that only what it hides remains to be masked.
+        """
         if 200 <= status < 300:
-            return _with_rate_limits(
-                masked_reply(read_reply(parse_body(body, headers.get("Content-Type", ""))), self.target.mask), headers
-            )
+            reply, mask = read_reply(parse_body(body, headers.get("Content-Type", ""))), self.target.mask
+            if mask and not (is_masked and _shows_all(body, reply)):
+                reply = masked_reply(reply, mask)
+            return _with_rate_limits(reply, headers)
         raise self.error_from_response(status, headers, body)
 
     def error_from_response(self, status: int, headers: Mapping[str, str], body: bytes, *, hint: str = "") -> ModelError:
@@ -312,6 +317,13 @@ def masked_reply(reply: Reply, mask: Mask) -> Reply:
     )
 
 
+def _shows_all(body: bytes, reply: Reply) -> bool:
+    """Whether a body contains the texts of its reply as they are: not joined from parts, and not spelt with optional escapes."""
+    if reply.reasoning or reply.tool_calls or reply.token_logprobs:
+        return False
+    return not (b"\\u" in body or b"\\/" in body or b"think>" in body or b'"text"' in body)
+
+
 def _masked_arguments(arguments: str, mask: Mask) -> str:
     return mask.mask_bytes(arguments.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
@@ -343,7 +355,9 @@ def request_body(name: str, request: Request, **parameters: Any) -> dict[str, An
         "top_logprobs": top_logprobs,
         **parameters,
     }
-    return {key: value for key, value in body.items() if key not in request.unsupported_parameters}
+    for parameter in request.unsupported_parameters:
+        body.pop(parameter, None)
+    return body
 
 
 TOOL_OFFER_PARAMETERS = ("tools", "tool_choice", "functions", "function_call")

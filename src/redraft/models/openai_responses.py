@@ -92,15 +92,19 @@ def read_reply(data: Any) -> Reply:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict):
         raise bad_response(f"sent a choice without a message: {shorten(repr(choice), 100)}")
-    tokens = read_logprobs(logprob_entries(choice))
-    usage, fields = read_usage(data.get("usage")), {"token_logprobs": tokens, **read_identity(data)}
-    return reply_from_message(message, choice.get("finish_reason"), usage, fields)
+    fields = read_identity(data)
+    if entries := logprob_entries(choice):
+        fields["token_logprobs"] = read_logprobs(entries)
+    return reply_from_message(message, choice.get("finish_reason"), read_usage(data.get("usage")), fields)
 
 
 def read_identity(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an endpoint calls its answer and the model that gave it, as fields of a Reply; "" if it does not say."""
-    names = {"response_id": data.get("id"), "response_model": data.get("model")}
-    return {field: name[:MAX_NAME_CHARS] if isinstance(name, str) else "" for field, name in names.items()}
+    id, model = data.get("id"), data.get("model")
+    return {
+        "response_id": id[:MAX_NAME_CHARS] if isinstance(id, str) else "",
+        "response_model": model[:MAX_NAME_CHARS] if isinstance(model, str) else "",
+    }
 
 
 def bad_response(message: str, *, retryable: bool = True, usage: Usage = UNKNOWN_USAGE) -> BadResponseError:
@@ -133,9 +137,12 @@ def reply_from_message(
     Raises ContentFilterError for a refusal, BadResponseError for an empty answer.
     """
     content, reasoning = split_content(message.get("content"), usage)
+    if separate := reasoning_text(message):
+        reasoning.append(separate)
+    form = reasoning_form(content, *reasoning)
     text, think_blocks = split_thinking(content)
-    form = reasoning_form(content, *reasoning, reasoning_text(message))
-    reasoning += filter(None, (reasoning_text(message), think_blocks))
+    if think_blocks:
+        reasoning.append(think_blocks)
     finish = finish if isinstance(finish, str) else None
     refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal.strip():
@@ -156,8 +163,10 @@ def reply_from_message(
 
 
 def reasoning_text(message: Mapping[str, Any]) -> str:
-    fields = (message.get(name) for name in ("reasoning_content", "reasoning"))
-    return next((text for text in fields if isinstance(text, str) and text), "")
+    for name in ("reasoning_content", "reasoning"):
+        if (text := message.get(name)) and isinstance(text, str):
+            return text
+    return ""
 
 
 def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
@@ -186,7 +195,7 @@ def read_usage(usage: Any) -> Usage:
 
 def read_count(value: Any) -> int | None:
     """Return a number of tokens or requests; None if it is missing, negative or no integer."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if type(value) is int and value >= 0 else None
 
 
 # ---- tool calls
@@ -201,9 +210,11 @@ def read_tool_calls(message: Mapping[str, Any], finish: str | None, usage: Usage
     Besides OpenAI's form, it reads the earlier `function_call`, arguments as an object, and calls without an ID, as other
     servers send them. A missing or repeated ID is replaced by a hash of the call, so that the same answer has the same IDs.
     """
-    items, function_call = message.get("tool_calls"), message.get("function_call")
+    items = message.get("tool_calls")
     if not items:
-        items = [{"function": function_call}] if function_call else []
+        if not (function_call := message.get("function_call")):
+            return ()
+        items = [{"function": function_call}]
     if not isinstance(items, list):
         raise bad_response(f"sent {json_type_name(items)} as tool calls", usage=usage)
     if len(items) > MAX_TOOL_CALLS:
@@ -280,7 +291,7 @@ def split_thinking(text: str) -> tuple[str, str]:
 def reasoning_form(content: str, *separate: str) -> str | None:
     """Return how a reply with this content, and these separate texts of reasoning, contains its reasoning (see `Candidate`)."""
     form = _think_block_form(content)
-    if any(map(str.strip, separate)):
+    if separate and any(map(str.strip, separate)):
         return "separate" if form is None else "other"
     return form
 

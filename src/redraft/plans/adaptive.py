@@ -255,7 +255,7 @@ class Adaptive(NoiseAwarePlan):
         needs = step_needs(trace, [*left.limit_names, self.cost_unit])
         cost = step_costs(needs, self.cost_unit).text
         affordable = self.calls_left(trace) > 0 and left.allows(needs.text)
-        if cost is None or not affordable or not any(open_actions(trace, best)):
+        if cost is None or not affordable or not open_actions(trace, best):
             return None
         gain = expected_text(posterior, "refine", best.id).mean - posterior.means[best.id]
         price = max(self.min_expected_gain, *(choice.gain_per_cost for choice in chosen), 0.0)
@@ -305,23 +305,23 @@ class Adaptive(NoiseAwarePlan):
         calls = self.calls_left(trace) - len(chosen) * calls_per_candidate(trace)
         needs = step_needs(trace, [*left.limit_names, self.cost_unit])
         costs = step_costs(needs, self.cost_unit)
-        can_write = calls >= calls_per_candidate(trace) and left.allows(needs.graded_text)
+        can_write = calls >= calls_per_candidate(trace) and (left is UNLIMITED or left.allows(needs.graded_text))
         if not trace.meets_musts(best.id):
             return self.choices_for_musts(trace, costs) if can_write else []
         rival = max((best.id, *(id for id in posterior.means if id < 0)), key=posterior.means.__getitem__)  # ids < 0 are imagined
-        refined = set() if self.allow_new_drafts else {choice.candidate for choice in chosen if choice.action == "a refinement"}
+        refined = [] if self.allow_new_drafts else [choice.candidate for choice in chosen if choice.action == "a refinement"]
         choices: list[PlanChoice] = []
         if can_write:
             p_refined = p_counts(trace, "refine")
             for c in top:
-                if c not in refined and any(open_actions(trace, c)):  # without advice, a refinement has nothing to change
+                if c not in refined and open_actions(trace, c):  # without advice, a refinement has nothing to change
                     gain = posterior.value_of_candidate("refine", c.id, rival) * p_refined
                     choices.append(PlanChoice("a refinement", c, gain, costs.candidate))
             if self.can_draft(trace):
                 gain = posterior.value_of_candidate("generate", None, rival) * p_counts(trace, "generate")
                 choices.append(PlanChoice("a new draft", None, gain, costs.candidate))
         choices += self.choices_of_unread(trace, posterior, best, calls, costs)
-        judges = len(repeat_steps(trace, best))
+        judges = len(scoring_judges(trace))
         if len(top) > 1 and 0 < judges <= calls and left.allows(needs.repeat):
             for c, other in zip(top, [top[1], *[top[0]] * (len(top) - 1)], strict=True):
                 if len(trace.missing(repeat_steps(trace, c))) == judges:  # no judge failed before
@@ -367,8 +367,8 @@ class Adaptive(NoiseAwarePlan):
 
     def texts_after_first(self, trace: Trace) -> int:
         """Return how many texts were written, or failed, after the first drafts."""
-        written = sum(c.role in {"generate", "refine"} for c in trace.candidates)
-        written += sum(f.role == "generate" for f in trace.failures.values())
+        written = len([c for c in trace.candidates if c.role in {"generate", "refine"}])
+        written += len([f for f in trace.failures.values() if f.role == "generate"])
         return max(0, written - (0 if trace.task.given_responses else self.base_plan.drafts))
 
     def stop_for_value(self, trace: Trace, choices: Sequence[PlanChoice]) -> Stop:
@@ -403,7 +403,7 @@ class Adaptive(NoiseAwarePlan):
 
 def calls_per_candidate(trace: Trace) -> int:
     """Return the calls for one more text: to write it, and for all its grades."""
-    return 1 + sum(grader.repeats for grader in trace.pointwise_graders if not grader.model_free)
+    return 1 + sum([grader.repeats for grader in trace.pointwise_graders if not grader.model_free])
 
 
 def p_counts(trace: Trace, role: str) -> float:

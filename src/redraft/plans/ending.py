@@ -6,6 +6,7 @@ The estimates are those of `quality.posterior`, or what people would say of the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 
 from ..core.records import Candidate, Outcome, StopReason
@@ -13,8 +14,9 @@ from ..core.steps import Compare, Stop
 from ..core.trace import Trace
 from ..quality.calibration import labels_text
 from ..quality.labels import LabelPosterior
+from ..quality.likelihood import Z_95
 from ..quality.lineage import comparison_winner, llm_graders
-from ..quality.posterior import DIGITS, MIN_SD, Z_95, Posterior
+from ..quality.posterior import DIGITS, MIN_SD, Posterior
 from .self_refine import SelfRefine
 from .unseen import with_forecast
 
@@ -69,7 +71,7 @@ class Ending:
         best = self.trace.best
         if best is None or self.confidence == 0.5 or (sd := self.posterior.sd_of(best.id)) < MIN_SD:
             return self.trace
-        move = NormalDist().inv_cdf(1 - self.confidence) * sd
+        move = normal_quantile(1 - self.confidence) * sd
         return self.trace.with_scores({id: mean + move for id, mean in self.posterior.means.items()})
 
     def with_confidence_by_labels(self, by_labels: LabelPosterior) -> Trace:
@@ -130,6 +132,12 @@ class Ending:
         return replace(stop, score=round(mean, DIGITS), interval=(low, high), estimates=estimates, p_target=p_target, labels=labels)
 
 
+@lru_cache(maxsize=16)
+def normal_quantile(p: float) -> float:
+    """Return the value that a standard normal variable is below with probability `p`."""
+    return NormalDist().inv_cdf(p)
+
+
 def with_note(stop: Stop, trace: Trace, base_plan: SelfRefine) -> Stop:
     """Return the stop with a note that tells estimates from the observed scores, which `trace` has."""
     if stop.score is None or not llm_graders(trace.scorers):
@@ -150,10 +158,12 @@ def with_note(stop: Stop, trace: Trace, base_plan: SelfRefine) -> Stop:
 
 def top_candidates(trace: Trace) -> list[Candidate]:
     """Return the candidates with the highest scores, best first; only those that keep as many musts as the best."""
-    best = trace.best
+    if trace.best is None:
+        return []
+    aggregates, pass_rate = trace.aggregates, trace.must_pass_rate(trace.best.id)
     distinct = {c.content_key: c for c in reversed(trace.graded_candidates)}.values()  # the earliest of identical ones
-    equals = [c for c in distinct if best and trace.must_pass_rate(c.id) == trace.must_pass_rate(best.id)]
-    return sorted(equals, key=lambda c: (-(trace.scores[c.id] or 0.0), c.id))[:MAX_CONTENDERS]
+    equals = [(-(score or 0.0), c.id) for c in distinct for rate, score in [aggregates[c.id]] if rate == pass_rate]
+    return [trace.by_id[id] for _, id in sorted(equals)[:MAX_CONTENDERS]]
 
 
 def close_pair(trace: Trace, posterior: Posterior) -> list[Candidate]:

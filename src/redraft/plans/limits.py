@@ -101,8 +101,12 @@ def step_needs(trace: Trace, amounts: Collection[str] = AMOUNTS) -> StepNeeds:
     """
     judges = [grader for grader in trace.pointwise_graders if not grader.model_free]
     texts = [(c.usage, c.seconds) for c in trace.candidates if c.role in {"generate", "refine"}]
-    feedback = [f for each in trace.feedback.values() for f in each]
-    each = [(judge, mean_need([(f.usage, f.seconds) for f in feedback if f.grader == judge.name], amounts)) for judge in judges]
+    grades: dict[str, list[Sample]] = {judge.name: [] for judge in judges}
+    for feedback in trace.feedback.values():
+        for f in feedback:
+            if f.grader in grades:
+                grades[f.grader].append((f.usage, f.seconds))
+    each = [(judge, mean_need(grades[judge.name], amounts)) for judge in judges]
     scoring = {judge.name for judge in trace.scorers}
     return StepNeeds(
         mean_need(texts, amounts),

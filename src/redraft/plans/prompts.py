@@ -62,6 +62,8 @@ class Prompts:
     refine: RefinePrompt | None = None
 
     def __post_init__(self) -> None:
+        if self.draft is None and self.refine is None:
+            return
         _check("draft_prompt", self.draft, "a template with {prompt}, or a function of a trace", 1)
         _check("refine_prompt", self.refine, "a template with {response}, or a function of a trace and a candidate", 2)
         if self.draft_template and not self.draft_template.shows("prompt"):

@@ -11,7 +11,7 @@ from ..core.ranking import top_answers
 from ..core.records import Candidate, Outcome, StopReason
 from ..core.steps import Compare, Generate, Grade, Repair, Step, Stop
 from ..core.stopping import StopRule, done, max_iterations, patience, target, tool_calls
-from ..core.trace import Trace
+from ..core.trace import PanelGrader, Trace
 from ..own_code import fingerprint_name
 from .prompts import DraftPrompt, Prompts, RefinePrompt
 
@@ -82,26 +82,21 @@ class SelfRefine:
 
     def missing_steps(self, trace: Trace) -> Sequence[Step]:
         """Return the missing steps before the next decision: first drafts, checks without a model, repairs and grades."""
-        drafts = self.missing_drafts(trace)
-        free_grades = self.missing_grades(trace, trace.candidates, model_free=True)
-        repairs = self.plan_repairs(trace, free_grades, has_missing_drafts=bool(drafts)) if self.repairs else RepairPlan()
-        judged = [c for c in trace.candidates if c.id not in repairs.skip_grading_ids]
-        return [*drafts, *free_grades, *repairs.steps, *self.missing_grades(trace, judged, model_free=False)]
+        drafts, candidates = self.missing_drafts(trace), trace.candidates
+        free = [grader for grader in trace.pointwise_graders if grader.model_free]
+        judges = [grader for grader in trace.pointwise_graders if not grader.model_free]
+        free_grades = missing_grades(trace, candidates, free)
+        if not (self.repairs and any(grader.editable for grader in trace.pointwise_graders)):
+            return [*drafts, *free_grades, *missing_grades(trace, candidates, judges)]
+        repairs = self.plan_repairs(trace, free_grades, has_missing_drafts=bool(drafts))
+        judged = [c for c in candidates if c.id not in repairs.skip_grading_ids]
+        return [*drafts, *free_grades, *repairs.steps, *missing_grades(trace, judged, judges)]
 
     def missing_drafts(self, trace: Trace) -> list[Generate]:
         """Return the steps for the first drafts that are missing."""
         if trace.task.given_responses or len(trace.candidates) >= self.drafts:
             return []
         return trace.missing(self.prompts.drafts(trace, range(self.drafts)))
-
-    def missing_grades(self, trace: Trace, candidates: Sequence[Candidate], *, model_free: bool) -> list[Grade]:
-        """Return the missing grades by graders that call a model, or by those that do not."""
-        graders = [grader for grader in trace.pointwise_graders if grader.model_free is model_free]
-        if not graders:
-            return []
-        critics, scores, unchanged = trace.critics, trace.scores, trace.unchanged_ids
-        ungraded = [c for c in candidates if (critics or scores[c.id] is None) and c.id not in unchanged]
-        return trace.missing(Grade(g.name, trace.task, c, n) for c in ungraded for g in graders for n in range(g.repeats))
 
     def plan_repairs(self, trace: Trace, free_grades: Sequence[Grade], *, has_missing_drafts: bool) -> RepairPlan:
         """Return the next repair, and the candidates that no judge should grade: unchecked, about to be repaired, or replaced.
@@ -110,8 +105,6 @@ class SelfRefine:
         not depend on which draft arrived first.
         """
         editable = {grader.name for grader in trace.pointwise_graders if grader.editable}
-        if not editable:
-            return RepairPlan()
         repairable = repairable_candidates(trace)
         steps = [Repair(trace.next_id, trace.task, repairable[0])] if repairable and not (has_missing_drafts or free_grades) else []
         unchecked = {step.candidate.id for step in free_grades if step.grader in editable}
@@ -152,6 +145,24 @@ class SelfRefine:
         return None
 
 
+def missing_grades(trace: Trace, candidates: Sequence[Candidate], graders: Sequence[PanelGrader]) -> list[Grade]:
+    """Return the missing grades of candidates by some of the pointwise graders."""
+    if not (candidates and graders):
+        return []
+    critics, scores, unchanged = trace.critics, trace.scores, trace.unchanged_ids
+    ungraded = [c for c in candidates if (critics or scores[c.id] is None) and c.id not in unchanged]
+    if not ungraded:
+        return []
+    recorded, failed = trace.records_by_slot, trace.failures
+    return [
+        Grade(g.name, trace.task, c, n)
+        for c in ungraded
+        for g in graders
+        for n in range(g.repeats)
+        if (slot := ("feedback", c.id, g.name, n)) not in recorded and slot not in failed  # before a step is made: most exist
+    ]
+
+
 def nothing_graded_note(trace: Trace) -> str:
     """Return that nothing could be graded, and the reasons of the graders."""
     reasons = "; ".join(f"{grader}: {reason}" for grader, reason in trace.unscored_reasons.items() if reason)
@@ -171,8 +182,8 @@ def stop_for_tool_calls(trace: Trace, missing_drafts: Callable[[Trace], Sequence
 class RepairPlan:
     """The repairs to make now, and the IDs of candidates that no judge should grade."""
 
-    steps: Sequence[Repair] = ()
-    skip_grading_ids: Collection[int] = frozenset()
+    steps: Sequence[Repair]
+    skip_grading_ids: Collection[int]
 
 
 def repairable_candidates(trace: Trace) -> list[Candidate]:

@@ -9,7 +9,8 @@ from ..core.records import Candidate, Failure, Feedback, Record, StopReason
 from ..core.steps import Grade, Step, Stop
 from ..core.trace import Trace
 from ..quality.labels import LabelPosterior
-from ..quality.posterior import DIGITS, Z_95, Posterior
+from ..quality.likelihood import Z_95
+from ..quality.posterior import DIGITS, Posterior
 from .limits import asks_model
 
 FORECAST_REASONS = {StopReason.BUDGET, StopReason.DEADLINE, StopReason.GAIN}  # for which such a text may be returned

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from ..core.records import Candidate, StopReason
 from ..core.trace import SCORE_TOLERANCE, PanelGrader, Trace
+from .likelihood import Z_95
 from .lineage import Observations, comparison_winner, observe
-from .posterior import Z_95
 from .priors import Priors
 
 MIN_RELEVANT_GAIN = 0.1  # a gain that is smaller with 95 % confidence counts as noise

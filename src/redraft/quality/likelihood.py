@@ -23,6 +23,7 @@ MAX_LEVELS = 20  # of the scales that are recognised by their scores
 SCORE_TOLERANCE = 1e-6
 MIN_PRECISION = 1e-6  # of what an interval says
 SQRT_2, SQRT_2PI = sqrt(2), sqrt(2 * pi)
+Z_95 = 1.96  # a normal variable is within this many standard deviations of its mean with probability 95 %
 
 
 class ScoreInterval(NamedTuple):
@@ -58,7 +59,10 @@ def common_step(scores: Iterable[float]) -> float:
     seen = set(scores)
     if all(is_end(score) for score in seen):
         return 1.0 if any(score < SCORE_TOLERANCE for score in seen) else DEFAULT_STEP
-    return next((1 / k for k in range(5, MAX_LEVELS + 1) if all(abs(s * k - round(s * k)) < SCORE_TOLERANCE for s in seen)), 0.0)
+    for k in range(5, MAX_LEVELS + 1):
+        if max([abs(s * k - round(s * k)) for s in seen]) < SCORE_TOLERANCE:
+            return 1 / k
+    return 0.0
 
 
 def is_end(score: float) -> bool:

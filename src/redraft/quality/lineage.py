@@ -103,21 +103,23 @@ def observe(trace: Trace) -> Observations:
         score = observed[c.id]
         if score is not None and c.id not in unchanged:
             weight, repeats = single_weight, [repeat_scores(feedback[c.id], grader) for grader, _ in noisy_graders]
-            if max(map(len, repeats), default=0) > 1:
-                weight = noise_weight_of(repeats, noisy_graders)
-                repeat_stats += ((len(scores) - 1, sum_sq(scores)) for scores in repeats if len(scores) > 1)
+            for scores in repeats:
+                single_scores[index] += scores
+                if len(scores) > 1:
+                    weight = noise_weight_of(repeats, noisy_graders)
+                    repeat_stats.append((len(scores) - 1, sum_sq(scores)))
             scores_by_node[index].append(NoisyScore(score, weight))
-            single_scores[index] += chain.from_iterable(repeats)
-    repeat_stats += (
-        (len(scores) - 1, between_sum_sq(scores)) for scores in scores_by_node if len(scores) > 1 and scores[0].noise_weight
-    )
-    pooled = [pool_scores(scores) if scores else None for scores in scores_by_node]
-    nodes = tuple(Node(*origin, score and score.noise_weight) for origin, score in zip(origins, pooled, strict=True))
+    if len(origins) < len(node_indices):  # identical texts
+        repeat_stats += (
+            (len(scores) - 1, between_sum_sq(scores)) for scores in scores_by_node if len(scores) > 1 and scores[0].noise_weight
+        )
+    pooled = [None if not scores else scores[0] if len(scores) == 1 else pool_scores(scores) for scores in scores_by_node]
+    nodes = tuple([Node(*origin, score and score.noise_weight) for origin, score in zip(origins, pooled, strict=True)])
     step = score_step(noisy_graders, single_scores)
     intervals, values = split_intervals(single_scores, step)
     is_coarse = step is not None and step >= COARSE_STEP
     shape = TreeShape(nodes, single_weight, THRESHOLD_SD if is_coarse else 0.0)
-    known_scores = tuple(score.score for score in pooled if score)
+    known_scores = tuple([score.score for score in pooled if score])
     degrees, squares = sum(n for n, _ in repeat_stats), sum(squares for _, squares in repeat_stats)
     coarse_step = step if step is not None and is_coarse else 0.0
     mixed = mixed_repeats(single_scores, step) if intervals and step is not None else ()
@@ -145,7 +147,7 @@ def split_intervals(
         return (), values
     for i, scores in enumerate(scores_by_node):
         fine: list[float] = []
-        for score in sorted(scores):
+        for score in sorted(scores) if len(scores) > 1 else scores:
             if is_interval(score, step):
                 intervals.append(ScoreInterval(i, *score_bounds(score, step)))
             else:
@@ -174,8 +176,6 @@ def noise_weight_of(repeat_scores_by_grader: Iterable[Sequence[float]], graders:
 
 def pool_scores(scores: Sequence[NoisyScore]) -> NoisyScore:
     """Return the mean of several scores of one text, weighted by their precision."""
-    if len(scores) == 1:
-        return scores[0]
     if not all(s.noise_weight for s in scores):
         return NoisyScore(sum(s.score for s in scores) / len(scores), scores[0].noise_weight)
     precision = sum(1 / s.noise_weight for s in scores)
@@ -192,13 +192,17 @@ def llm_graders(panel: Iterable[PanelGrader]) -> list[tuple[PanelGrader, float]]
     """Return the graders that call a model, whose scores are noisy, each with its share in a candidate's score."""
     pointwise = [grader for grader in panel if not grader.compares]
     weighted = [grader for grader in pointwise if not grader.must] or pointwise
-    total_weight = sum(grader.weight for grader in weighted)
+    total_weight = sum([grader.weight for grader in weighted])
     return [(grader, grader.weight / total_weight) for grader in weighted if not grader.model_free]
 
 
 def repeat_scores(feedback: Iterable[Feedback], grader: PanelGrader) -> list[float]:
     """Return a grader's repeated scores of one text; for a jury of one grader asked several times, each vote is one."""
-    return [score for f in feedback if f.grader == grader.name for score in vote_scores(f) if score is not None]
+    scores: list[float | None] = []
+    for f in feedback:
+        if f.grader == grader.name:
+            scores += vote_scores(f) if f.votes else (f.score,)
+    return [score for score in scores if score is not None]
 
 
 def vote_scores(feedback: Feedback) -> list[float | None]:

@@ -19,7 +19,6 @@ from .lineage import Node, Observations
 from .priors import Priors
 from .tree import FIRST_TEXT_INDEX, JITTER, GaussianTree, cached_tree, dot
 
-Z_95 = 1.96  # a normal variable is within this many standard deviations of its mean with probability 95 %
 MIN_SD = 1e-4  # below it, a quality is known
 DIGITS = 6  # of posterior means: rounding makes equal texts have equal means
 
@@ -63,8 +62,8 @@ class Posterior:
 
     @cached_property
     def means(self) -> dict[int, float]:
-        means = ((id, self._raw_means[FIRST_TEXT_INDEX + i]) for id, i in self.node_indices.items())
-        return {id: round(min(1.0, max(0.0, mean)), DIGITS) for id, mean in means}
+        limited = [round(min(1.0, max(0.0, mean)), DIGITS) for mean in self._raw_means[FIRST_TEXT_INDEX:]]
+        return {id: limited[i] for id, i in self.node_indices.items()}
 
     def unlimited_mean(self, candidate: int) -> float:
         """Return the posterior mean of the quality of one candidate, not limited to [0, 1]."""
@@ -105,7 +104,8 @@ class Posterior:
         """Return the expected improvement over `best` of one more text, a draft or made from `parent`, scored once."""
         text = self.tree.predict_candidate(role, None if parent is None else self.node_indices[parent])
         rival = FIRST_TEXT_INDEX + self.node_indices[best]
-        rival_cov = sum(weight * self.tree.qualities.cov[i][rival] for i, weight in text.quality_sources)
+        rival_row = self.tree.qualities.cov[rival]
+        rival_cov = sum([weight * rival_row[i] for i, weight in text.quality_sources])
         shift = text.quality_variance - dot(text.quality_cov, text.score_cov) - rival_cov
         shift += dot(self.tree.whitened_cov(rival), text.score_cov)
         mean = text.quality_mean + dot(text.quality_cov, self.innovations)

@@ -42,7 +42,8 @@ class JointGaussian:
         mean, variance = cause.constant, cause.noise_variance
         for i, weight in cause.sources:
             mean += weight * self.means[i]
-            variance += weight * sum(other * self.cov[i][j] for j, other in cause.sources)
+            row = self.cov[i]
+            variance += weight * sum([other * row[j] for j, other in cause.sources])
         return mean, variance
 
     def add(self, cause: Cause) -> None:
@@ -87,8 +88,9 @@ class GaussianTree:
         self.biases: JointGaussian = prefix.biases.copy() if prefix else JointGaussian()
         self.graded_indices: list[int] = [*prefix.graded_indices] if prefix else []
         self.cholesky: list[Vector] = [*prefix.cholesky] if prefix else []  # L, of the score covariance
-        self._whitened_cov_cache: dict[int, Vector] = {}
-        self._whitened_bias_cov_cache: dict[int, Vector] = {}
+        # by index; those of the prefix lack the components of the new scores
+        self.whitened_covs: dict[int, Vector] = {**prefix.whitened_covs} if prefix else {}
+        self.whitened_bias_covs: dict[int, Vector] = {**prefix.whitened_bias_covs} if prefix else {}
         self._prediction_cache: dict[tuple[str, int | None], ScorePrediction] = {}
         if prefix is None:
             self.qualities.add(Cause(priors.draft_mean, [], priors.draft_mean_sd**2))
@@ -158,10 +160,10 @@ class GaussianTree:
         """Return the prior mean of the impression that text `i` makes."""
         return self.qualities.means[FIRST_TEXT_INDEX + i] + self.biases.means[i]
 
-    def forward_solve(self, covariances: Sequence[float]) -> Vector:
-        """Solve L x = c by forward substitution, with the rows of L that exist."""
-        x: Vector = []
-        for covariance, row in zip(covariances, self.cholesky, strict=False):
+    def forward_solve(self, covariances: Sequence[float], known: Sequence[float] = ()) -> Vector:
+        """Solve L x = c by forward substitution, with the rows of L that exist. `known`: the first components of x."""
+        x, n = [*known], len(known)
+        for covariance, row in zip(covariances[n:], self.cholesky[n:], strict=False):
             x.append((covariance - sum(map(mul, row, x))) / row[-1])
         return x
 
@@ -174,16 +176,19 @@ class GaussianTree:
 
     def whitened_cov(self, quality_index: int) -> Vector:
         """Return L^-1 Cov(y, q), a quality's covariances with the whitened scores."""
-        if quality_index not in self._whitened_cov_cache:
-            self._whitened_cov_cache[quality_index] = self.forward_solve(self.quality_score_cov(self.qualities.cov[quality_index]))
-        return self._whitened_cov_cache[quality_index]
+        known = self.whitened_covs.get(quality_index, [])
+        if len(known) < len(self.cholesky):
+            known = self.forward_solve(self.quality_score_cov(self.qualities.cov[quality_index]), known)
+            self.whitened_covs[quality_index] = known
+        return known
 
     def whitened_bias_cov(self, i: int) -> Vector:
         """Return L^-1 Cov(y, b), the covariances of the bias of text `i` with the whitened scores."""
-        if i not in self._whitened_bias_cov_cache:
+        known = self.whitened_bias_covs.get(i, [])
+        if len(known) < len(self.cholesky):
             cov = self.biases.cov[i]
-            self._whitened_bias_cov_cache[i] = self.forward_solve([cov[j] for j in self.graded_indices])
-        return self._whitened_bias_cov_cache[i]
+            known = self.whitened_bias_covs[i] = self.forward_solve([cov[j] for j in self.graded_indices], known)
+        return known
 
     @cached_property
     def whitened_threshold_cov(self) -> Vector | None:

@@ -34,6 +34,7 @@ from .spec import (
 )
 from .text_spans import Span
 
+MAX_PHRASES_AT_ONCE = 64  # that are searched for without a thread
 MIN_SIMILARITY = 90.0  # of 100: a beginning at least so similar counts as a misspelling of the demanded one
 
 
@@ -133,6 +134,11 @@ class ContainsNone:
     @property
     def demand(self) -> str:
         return f"contains none of {', '.join(map(repr, self.phrases))}"
+
+    @property
+    def needs_thread(self) -> bool:
+        """Whether the list is long: every phrase is searched for by itself."""
+        return len(self.phrases) > MAX_PHRASES_AT_ONCE
 
     def check(self, text: str) -> Check:
         present = [each for each in self.phrases if _pattern(each, whole_word=True).search(text)]
@@ -387,6 +393,7 @@ class RegexMatch:
         return Check(bool(match), "matches" if match else "does not match")
 
     editable: ClassVar[bool] = False
+    needs_thread: ClassVar[bool] = True  # for the pattern of a user
 
     def repairs(self, text: str) -> Iterator[Edit]:
         del text

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import islice
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 from ..checks import read_error_message
 from ..documents import read_small_text
@@ -150,6 +150,8 @@ class JsonSchema:
             )
             raise ComputeLimitError(message) from None
         return Check(not fault, fault or "follows the schema")
+
+    needs_thread: ClassVar[bool] = True  # for the patterns of the schema
 
     def check_cost(self, text: str) -> float:
         size = _expanded_size(self.schema)

@@ -146,6 +146,7 @@ class Language:
         return Check(code == self.code, f"the language looks like {code!r}" if code else "the language is not recognised")
 
     editable: ClassVar[bool] = False
+    needs_thread: ClassVar[bool] = True  # for the detection, which takes milliseconds
 
     def repairs(self, text: str) -> Iterator[Edit]:
         del text

@@ -1,17 +1,18 @@
 """Specs of requirements: the registry of kinds, and what their arguments may hold: texts, counts and ranges.
 
 A spec is a kind, a colon and an argument: `parse("words:80-200")`. Every kind registers its parser with `register_kind`; this
-module knows none of them. A text in a spec is written as it is, or as a JSON string if it would be misread.
+module only names the modules that have them. A text in a spec is written as it is, or as a JSON string if it would be misread.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import Any, NamedTuple, TypeAlias
 
 from .. import checks
 from ..compute import IN_PROCESS, run
@@ -27,8 +28,7 @@ _DECODER = json.JSONDecoder(strict=False)
 PATTERN_TIMEOUT = 0.5  # seconds that the search for a regular expression of the user may take
 
 
-@dataclass(frozen=True, slots=True)
-class RequirementKind:
+class RequirementKind(NamedTuple):
     """A kind of requirement: the parser of its argument, a line of help, and an example spec."""
 
     parser: Parser
@@ -37,14 +37,24 @@ class RequirementKind:
     reads_files: bool = False
 
 
-KINDS: dict[str, RequirementKind] = {}
+_MODULES = ("length", "content", "data", "language", "layout", "typography")  # of the kinds, in the order of the lists of them
+_KINDS: dict[str, dict[str, RequirementKind]] = {f"{__package__}.{module}": {} for module in _MODULES}  # by module
+
+
+@cache
+def kinds() -> Mapping[str, RequirementKind]:
+    """Return every kind by its name. Few runs have a requirement, so their modules are loaded by the first call."""
+    for module in _MODULES:
+        import_module(f".{module}", __package__)
+    return {name: kind for registered in _KINDS.values() for name, kind in registered.items()}
 
 
 def register_kind(name: str, help: str, example: str, *, reads_files: bool = False) -> Callable[[Parser], Parser]:
     """Return a decorator that registers a parser of `name:ARGUMENT`; the parser receives ARGUMENT ("" if there is none)."""
 
     def register(parser: Parser) -> Parser:
-        KINDS[name] = RequirementKind(parser, help, example, reads_files)
+        _KINDS.setdefault(parser.__module__, {})[name] = RequirementKind(parser, help, example, reads_files)
+        kinds.cache_clear()
         return parser
 
     return register
@@ -60,15 +70,15 @@ def parse(spec: str, *, files: bool = True) -> Requirement:
         raise ConfigError(f"a requirement is a spec such as 'words:80-200', got {checks.format_value(spec)}")
     name, _, argument = spec.partition(":")
     name = name.strip()
-    if name not in KINDS:
+    if name not in kinds():
         raise ConfigError(_unknown_kind_message(spec, name))
-    return _build_requirement(KINDS[name], spec, argument.strip(), files=files)
+    return _build_requirement(kinds()[name], spec, argument.strip(), files=files)
 
 
 def reads_file(spec: str) -> bool:
     """Return whether a spec names a file that would be read."""
     name, _, argument = str(spec).partition(":")
-    kind, argument = KINDS.get(name.strip()), argument.strip()
+    kind, argument = kinds().get(name.strip()), argument.strip()
     return kind is not None and kind.reads_files and bool(argument) and not argument.startswith("{")
 
 
@@ -83,7 +93,7 @@ def _build_requirement(kind: RequirementKind, spec: str, argument: str, *, files
 
 def _unknown_kind_message(spec: str, name: str) -> str:
     hint = ' (a requirement is KIND:VALUE, such as "words:80-200")' if ":" not in spec else ""
-    return checks.unknown_name_message("requirement", name, KINDS, "redraft graders", full_value=spec) + hint
+    return checks.unknown_name_message("requirement", name, kinds(), "redraft graders", full_value=spec) + hint
 
 
 def no_argument(argument: str) -> None:
@@ -300,17 +310,30 @@ def format_count(count: int, one: str, many: str | None = None) -> str:
 
 # ---- checks with a time limit
 #
-# Short checks run in this process, long ones in a worker process that is stopped after a time. The cost is the number of characters
-# that are read. A requirement that reads the text more than once has a method `check_cost(text)`, and for its repairs
-# `repair_cost(text)`. Users' requirements run in this process, without a limit.
+# Very short checks run at once, short ones in a thread, long ones in a worker process that is stopped after a time. The cost is the
+# number of characters that are read. A requirement that reads the text more than once has a method `check_cost(text)`, and for its
+# repairs `repair_cost(text)`; one that may take long for any text has `needs_thread`. Users' requirements run in a thread, without
+# a limit.
+
+AT_ONCE = 2_048  # characters: some 10 ms for any text at most (bench/hostile_text.py); a thread takes 0.2 ms of every check
 
 
 async def check_with_limit(requirement: Requirement, text: str) -> Check:
     """Check a text. Raises ComputeLimitError if that takes too long: the result is unknown then."""
-    if not is_own(type(requirement)) or check_cost(requirement, text) <= IN_PROCESS:
+    if not is_own(type(requirement)):
+        return await run_in_thread(requirement.check, text)
+    cost = check_cost(requirement, text)
+    if cost <= AT_ONCE and not getattr(requirement, "needs_thread", False):
+        return requirement.check(text)
+    if cost <= IN_PROCESS:
         return await run_in_thread(requirement.check, text)
     failure = f"{short_spec(requirement.spec)} could not be checked"
     return Check(**await run(_check_in_worker, requirement.spec, text, failure_text=failure, text_length=len(text)))
+
+
+def prepare() -> None:
+    """Load the kinds in a worker before its first job, so that no job spends its time on it."""
+    kinds()
 
 
 def _check_in_worker(spec: str, text: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _ABBREVIATION = re.compile(
 _PIECE_BREAK = re.compile(r"[\r\n]+(?=[ \t]*(?:[-*+#>|\r\n]|[0-9]{1,3}[.)]))|(?<=[:\n])[\r\n]+")
 _ITEM_BREAK = re.compile(r"(?<![\r\n])[\r\n]++(?=[ \t]*(?:[0-9]{1,3}[.)]|[-*] ))")
 _NUMBERING = re.compile(r"(?:\A|[\r\n])[ \t]*(?:[#>*-]+[ \t]*)?\**(?:[0-9]{1,3}|[ivxIVX]{1,4}|[A-Za-z])\.\Z")
+_ASCII_WORD = re.compile(r"\w+")
 
 
 @cache
@@ -48,7 +49,9 @@ def words(text: str) -> list[Span]:
 
 
 def count_words(text: str) -> int:
-    return sum(1 for _ in _word_pattern().finditer(text))
+    """Return how many `words` there are."""
+    pattern = _ASCII_WORD if text.isascii() else _word_pattern()
+    return len(pattern.findall(text))
 
 
 def lines(text: str) -> list[Span]:

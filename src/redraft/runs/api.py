@@ -36,6 +36,7 @@ from ..text import pluralize
 from .config import STDOUT, BatchCallbacks, BatchConfig, BatchSettings, lists_errors
 from .dataset import BatchDataset, DatasetSummary, UnusableDatasetError, open_dataset
 from .endpoints import LimitedEndpoints
+from .executors.processes import ProcessExecutor
 from .executors.provider_batch import POLL, BatchEndpoints, check_batch_model
 from .executors.ray import RayPool
 from .executors.sharded import ShardedExecutor, merge_shards
@@ -261,10 +262,17 @@ class BatchRun:
         job = BatchJob(job_config, dataset, summary, session, plan, journal, output, rejects, self._progress, endpoints)
         if config.pilot is not None:
             await asyncio.to_thread(choose_pilot, job, config.pilot)
-        if config.engine != "ray":
-            return job, LocalExecutor()
+        return job, self._executor(session)
+
+    def _executor(self, session: Session) -> Executor:
+        """Return what processes the rows. A pilot has too few for several processes."""
+        config, say = self.config, self.say or _ignore
         models = (session.writer or False, self.graders, session.judge)
-        return job, ShardedExecutor(RayPool(config.ray_address, config.shards), models, self.say or _ignore)
+        if config.engine == "ray":
+            return ShardedExecutor(RayPool(config.ray_address, config.shards), models, say)
+        if config.processes > 1 and config.pilot is None:
+            return ProcessExecutor(config.processes, models, say)
+        return LocalExecutor()
 
     async def _check_session(self, dataset: BatchDataset, summary: DatasetSummary) -> None:
         """Raise ConfigError for models, graders and settings that cannot be used, before any file is created."""
@@ -325,7 +333,7 @@ class BatchRun:
     def _endpoints(self, journal: Journal) -> LimitedEndpoints | BatchEndpoints:
         config, say = self.config, self.say or _ignore
         if config.engine != "provider-batch":
-            return LimitedEndpoints(config.limits, config.options.max_in_flight, self._halt, say)
+            return LimitedEndpoints(config.limits, config.options.max_in_flight, self._halt, say, config.options.timeout)
         return BatchEndpoints(config.limits, self._halt, say, journal, config.name, self._progress, config.poll or POLL)
 
     def _halt(self, reason: str, message: str) -> None:

@@ -118,8 +118,10 @@ class BudgetPolicy:
 
     def reopens(self, row: PendingRow) -> bool:
         """Return whether a row that the price had stopped is worth the present price."""
+        if not (self.was_raised and row.stopped_for_value and isinstance(self.plan, NoiseAwarePlan)):
+            return False
         decisions = saved_decisions(row)
-        if not (self.was_raised and row.stopped_for_value and decisions and isinstance(self.plan, NoiseAwarePlan)):
+        if decisions is None:
             return False
         if self.allocator:
             return self.allocator.reopen(decisions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from io import BufferedReader
@@ -45,7 +46,9 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
 JOURNAL = ".journal"  # suffix of the output's name for the journal
 ERRORS = ".errors.jsonl"  # suffix of the output's name for the file of unusable rows
-LOCAL_ONLY = ("on_record", "on_step", "cache")  # settings that engine "ray" cannot send to another process
+LOCAL_ONLY = ("on_record", "on_step", "cache")  # settings that cannot be sent to another process
+PROCESSES_PER_CPU = 4
+MAIN_IN_WORKER = "__redraft_worker_main__"  # the name of a script's module in a worker process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,13 +146,31 @@ class BatchConfig(BatchFields):
                 raise ConfigError(f"{name} needs engine {engine!r}, got engine {self.engine!r}")
         if self.pilot is not None and self.engine != "local":
             raise ConfigError(f"pilot needs engine 'local', got engine {self.engine!r}")
-        if self.engine != "ray":
+        if self.processes > 1:
+            self._check_processes()
+        if self.engine != "ray" and self.processes == 1:
             return
         most = self.options.max_in_flight
         if self.shards is not None and self.shards > most:
             raise ConfigError(f"shards must be a whole number from 1 to max_in_flight, which is {most}, got {self.shards!r}")
         if given := [name for name in LOCAL_ONLY if getattr(self.options, name) is not None]:
-            raise ConfigError(f"{given[0]} is not possible with engine 'ray': rows are processed in other processes")
+            cause = "engine 'ray'" if self.engine == "ray" else f"processes={self.processes}"
+            raise ConfigError(f"{given[0]} is not possible with {cause}: rows are processed in other processes")
+
+    def _check_processes(self) -> None:
+        """Raise ConfigError if a run cannot have several processes here, or not that many."""
+        most = PROCESSES_PER_CPU * (os.cpu_count() or 1)
+        if self.engine != "local":
+            raise ConfigError(f"processes needs engine 'local', got engine {self.engine!r}")
+        if self.processes > most:
+            raise ConfigError(f"processes must be a whole number from 1 to {most} on this machine, got {self.processes!r}")
+        if MAIN_IN_WORKER in sys.modules:
+            raise ConfigError(
+                "processes: each process runs this script again to find its functions, so put the call under "
+                '`if __name__ == "__main__":`'
+            )
+        if os.name == "nt":
+            raise ConfigError("processes is not possible on Windows")
 
     def redoes(self, result: RowResult) -> bool:
         """Return whether `retry` asks for a finished row to be redone."""
@@ -290,6 +311,7 @@ class BatchSettings(Settings, total=False):
     limits: EndpointLimits | None
     limit: int | None
     pilot: int | None
+    processes: int
     engine: ExecutionEngine
     ray_address: str | None
     shards: int | None

@@ -12,13 +12,15 @@ import re
 import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Any, NamedTuple, get_args
 
 from ..core.records import StopReason
 from ..core.task import Task, message_text
-from ..errors import ConfigError
+from ..errors import ConfigError, StoreError
+from ..jsontext import text_to_json
 from ..requirements.spec import check_foreign_spec
 from ..settings import OnDuplicate
 from ..storage.journal import Journal, RowInfo
@@ -35,6 +37,7 @@ MAX_REASONS = 100  # reasons that are counted separately
 SHOWN_REASONS = 3
 SAMPLE = 8  # rows from which the columns are inferred
 CHUNK = 64  # rows that are read at a time
+ROWS_PER_MARK = 1000  # rows that are marked as seen at a time: after every commit SQLite reads its pages anew
 
 RejectRow = Callable[[BadRow], None]
 
@@ -149,10 +152,12 @@ class BatchDataset:
                     f"--on-duplicate ({', '.join(ON_DUPLICATE[1:])})"
                 )
             total += 1
-            prompt_bytes += sum(utf8_size(message_text(m)) for m in task.messages)
-            response_bytes += sum(map(utf8_size, task.given_responses))
-            with_response += bool(task.given_responses)
-            responses += len(task.given_responses)
+            for message in task.messages:
+                prompt_bytes += utf8_size(message_text(message))
+            if given := task.given_responses:
+                with_response += 1
+                responses += len(given)
+                response_bytes += sum(map(utf8_size, given))
             on_progress(total)
         if not total:
             raise UnusableDatasetError(reasons.message(self.source.name), lambda reject: deque(self._read_tasks(reject), 0))
@@ -165,16 +170,18 @@ class BatchDataset:
         """Yield the usable rows, numbered; call `reject` with the others. An empty ID column gets the row's ID."""
         if duplicates:
             duplicates.restart()
-        id_column = self.shape.columns.id
+        id_column = self.shape.columns.id if self.shape.columns.id in self.columns else None
         n = 0
         for row, task, own_id in self._read_tasks(reject):
-            occurrence, total, suffix = duplicates.occurrence(own_id) if duplicates else (1, 1, "")
-            if (self.on_duplicate == "first" and occurrence > 1) or (self.on_duplicate == "last" and occurrence < total):
-                continue
-            is_renamed = occurrence > 1 and self.on_duplicate not in {"first", "last"}
-            id = f"{own_id}{suffix}{occurrence}" if is_renamed else own_id
+            id = own_id
+            if duplicates:
+                occurrence, total, suffix = duplicates.occurrence(own_id)
+                if (self.on_duplicate == "first" and occurrence > 1) or (self.on_duplicate == "last" and occurrence < total):
+                    continue
+                if occurrence > 1 and self.on_duplicate not in {"first", "last"}:
+                    id = f"{own_id}{suffix}{occurrence}"
             values = row.values
-            if id_column in self.columns and values.get(id_column) in (None, ""):
+            if id_column is not None and values.get(id_column) in (None, ""):
                 values = {**values, id_column: id}
             yield BatchRow(n, row.location, values, replace(task, id=id) if id != task.id else task)
             n += 1
@@ -220,11 +227,11 @@ class IdIndex:
 
     def add(self, id: str, location: str) -> str | None:
         """Add an ID; return the location of an earlier row with the same ID, or None."""
-        n, earlier = self._db.execute(
-            "INSERT INTO ids VALUES (?, ?, 1, 0, '') ON CONFLICT DO UPDATE SET n = n + 1 RETURNING n, location",
-            (json.dumps(id), location),
-        ).fetchone()
-        return earlier if n > 1 else None
+        text = text_to_json(id)
+        if self._db.execute("INSERT OR IGNORE INTO ids VALUES (?, ?, 1, 0, '')", (text, location)).rowcount:
+            return None
+        earlier: str = self._db.execute("UPDATE ids SET n = n + 1 WHERE id = ? RETURNING location", (text,)).fetchone()[0]
+        return earlier
 
     def keep_duplicates(self) -> int:
         """Drop the unique IDs, choose a suffix for each other one such that "id#2" is unique; return the number of excess rows."""
@@ -234,7 +241,7 @@ class IdIndex:
             while any(self._contains(f"{id}{suffix}{i}") for i in range(2, n + 1)):
                 suffix += "#"
             self._db.executemany(
-                "INSERT INTO ids VALUES (?, '', 1, 0, '')", [(json.dumps(f"{id}{suffix}{i}"),) for i in range(2, n + 1)]
+                "INSERT INTO ids VALUES (?, '', 1, 0, '')", [(text_to_json(f"{id}{suffix}{i}"),) for i in range(2, n + 1)]
             )
             self._db.execute("UPDATE ids SET suffix = ? WHERE id = ?", (suffix, stored))
             excess += n - 1
@@ -242,7 +249,7 @@ class IdIndex:
         return excess
 
     def _contains(self, id: str) -> bool:
-        return self._db.execute("SELECT 1 FROM ids WHERE id = ?", (json.dumps(id),)).fetchone() is not None
+        return self._db.execute("SELECT 1 FROM ids WHERE id = ?", (text_to_json(id),)).fetchone() is not None
 
     def restart(self) -> None:
         """Count occurrences from the first row again."""
@@ -250,9 +257,8 @@ class IdIndex:
 
     def occurrence(self, id: str) -> tuple[int, int, str]:
         """Return (occurrence, total, suffix) for the next row with this ID."""
-        counts = self._db.execute(
-            "UPDATE ids SET nth = nth + 1 WHERE id = ? RETURNING nth, n, suffix", (json.dumps(id),)
-        ).fetchone()
+        sql = "UPDATE ids SET nth = nth + 1 WHERE id = ? RETURNING nth, n, suffix"
+        counts = self._db.execute(sql, (text_to_json(id),)).fetchone()
         return counts or (1, 1, "")
 
 
@@ -314,14 +320,22 @@ class DatasetRows:
         """
         all_rows = self.dataset.rows(self.summary.duplicates, self.reject if reject else _ignore)
         entries = takewhile(lambda entry: entry.n < self.summary.total, all_rows)
-        while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
-            self.before_chunk()
-            await self.journal.wait_for_commit()  # reading must not run ahead of writing, even if all rows are finished
-            known = self.journal.rows_by_id(self.run, [entry.id for entry in chunk])
-            self.journal.mark_seen(self.run, list(known))
-            for entry in chunk:
-                parts = self.keys.parts(entry.task)
-                yield PendingRow(entry, row_key(parts), parts, known.get(entry.id))
+        seen: list[str] = []
+        try:
+            while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
+                self.before_chunk()
+                await self.journal.wait_for_room()  # reading must not run ahead of writing, even if all rows are finished
+                known = self.journal.rows_by_id(self.run, [entry.id for entry in chunk])
+                seen += known
+                if len(seen) >= ROWS_PER_MARK or len(chunk) < CHUNK:
+                    self.journal.mark_seen(self.run, seen)
+                    seen.clear()
+                for entry in chunk:
+                    parts = self.keys.parts(entry.task)
+                    yield PendingRow(entry, row_key(parts), parts, known.get(entry.id))
+        finally:
+            with suppress(StoreError):  # the journal has failed, which every other write reports, too
+                self.journal.mark_seen(self.run, seen)
 
 
 def _ignore(bad: BadRow) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +15,9 @@ from ..middleware.endpoint_errors import is_fatal
 from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
 from ..protocols import Call, Model, Reply, Request
 from ..settings import EndpointLimits
+
+QUEUE_SHARE = 0.1  # of the timeout of a call: as long may it wait at the endpoint because the limit has risen fast
+MAX_TIMEOUT = 600.0  # seconds, for calls without a timeout and for QUEUE_SHARE only
 
 ROW: ContextVar[str] = ContextVar("row", default="")
 """The ID of the row in whose task a call is made."""
@@ -98,6 +101,7 @@ class CallGate:
 class LimitedEndpoints:
     """Endpoints with one request for each call. Each has its own limiter, with at most `ceiling` calls in flight.
 
+    `timeout` is that of a call, in seconds; None: no limit.
     Calls `halt(reason, message)` if an endpoint has failed for good, and `say` with messages about pauses and retries.
     """
 
@@ -105,6 +109,7 @@ class LimitedEndpoints:
     ceiling: int
     halt: Callable[[str, str], object]
     say: Callable[[str], object]
+    timeout: float | None = None
     limiters: dict[str, EndpointLimiter] = field(default_factory=dict)
     gate: CallGate = field(default_factory=CallGate)
 
@@ -124,6 +129,7 @@ class LimitedEndpoints:
                 initial=max(min(limits.initial_in_flight, self.ceiling), limits.min_in_flight),
                 minimum=limits.min_in_flight,
                 maximum=self.ceiling,
+                queue_seconds=QUEUE_SHARE * min(self.timeout or MAX_TIMEOUT, MAX_TIMEOUT),
                 rpm=limits.rpm,
                 tpm=limits.tpm,
                 give_up_after=limits.give_up_after,
@@ -142,6 +148,17 @@ class LimitedEndpoints:
         self.ceiling, self.limits = ceiling, replace(self.limits, rpm=rpm, tpm=tpm)
         for limiter in self.limiters.values():
             limiter.resize(ceiling, rpm, tpm)
+
+    @property
+    def pauses(self) -> dict[str, float]:
+        """The seconds for which endpoints have asked for no call, by the addresses of those that have."""
+        return {address: limiter.pause_left for address, limiter in self.limiters.items() if limiter.pause_left > 0}
+
+    def pause(self, pauses: Mapping[str, float]) -> None:
+        """Call endpoints no sooner than after these seconds, which they have asked other processes for."""
+        for address, seconds in pauses.items():
+            if limiter := self.limiters.get(address):
+                limiter.pause(seconds)
 
     def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
         """Return what is spent or reserved: calls in flight count, because they may be paid for."""
@@ -162,13 +179,8 @@ class LimitedEndpoints:
         return all(limiter.free_slots > 0 for limiter in self.limiters.values())
 
     async def wait_for_free_slots(self) -> None:
-        waits = [asyncio.ensure_future(limiter.wait_for_slot()) for limiter in self.limiters.values() if limiter.free_slots <= 0]
-        try:
-            if waits:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        for limiter in tuple(self.limiters.values()):
+            await limiter.wait_for_slot()
 
     @property
     def limit(self) -> int:

@@ -9,7 +9,7 @@ rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Container, Mapping
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
@@ -87,6 +87,7 @@ class BatchJob:
     online_priors: OnlinePriors | None = field(default=None, init=False)
     processor: RowProcessor | None = field(default=None, init=False)
     report_builder: ReportBuilder = field(default_factory=ReportBuilder, init=False)
+    _noted_spent: Mapping[str, float] | None = field(default=None, init=False)
 
     def __post_init__(self, endpoints: Endpoints) -> None:
         name, session = self.config.name, self.session
@@ -260,7 +261,10 @@ class BatchJob:
         """Save what was spent, for a later run with a budget. With a budget the tracker saves every change itself."""
         tracker = self.session.budget_tracker
         if self.session.options.budget and not tracker.on_change:
-            self.note(spent=self.scheduler.endpoints.spent_if_killed(tracker))
+            spent = self.scheduler.endpoints.spent_if_killed(tracker)
+            if spent != self._noted_spent:
+                self._noted_spent = spent
+                self.note(spent=spent)
 
     async def _save_priors(self, report: BatchReport, say: Callable[[str], object]) -> BatchReport:
         """Save priors fitted to a complete run for other runs with this model and these graders; return the report with that.
@@ -311,21 +315,27 @@ class RowProcessor:
     job: BatchJob
     finished_now: Container[int] = ()
     runner: RowRunner = field(init=False)
-    _columns: Mapping[str, type] = field(init=False)
-    _names: Mapping[str, str] = field(init=False)
+    _columns: Mapping[str, None] = field(init=False)
+    _other_names: Mapping[str, str] = field(init=False)  # of result columns whose names the data have
+    _policies: Sequence[RowPolicy] = field(init=False)
+    _has_ids: bool = field(init=False)  # in a column of the data
 
     def __post_init__(self) -> None:
         job = self.job
-        self._columns = job.config.result_columns(*job.session.common_grading)
-        self._names = result_column_names(("id", *self._columns), job.dataset.columns)
-        policies = [policy for policy in job.policies if policy is not job.budget or job.budget.allocator]
-        self.runner = RowRunner(job.config, job.session, job.plan, job.journal, job.progress, job.scheduler, policies, job.ends_at)
+        self._columns = dict.fromkeys(job.config.result_columns(*job.session.common_grading))
+        self._has_ids = bool(job.dataset.shape.columns.id)
+        names = result_column_names(self._columns if self._has_ids else ("id", *self._columns), job.dataset.columns)
+        self._other_names = {own: name for own, name in names.items() if name != own}
+        self._policies = [policy for policy in job.policies if policy is not job.budget or job.budget.allocator]
+        self.runner = RowRunner(
+            job.config, job.session, job.plan, job.journal, job.progress, job.scheduler, self._policies, job.ends_at
+        )
         job.processor = self
 
     async def visit(self, row: PendingRow) -> bool:
         """Save the result of a finished row; return whether the row must run."""
         result = self.reusable_result(row)
-        for policy in self.job.policies:
+        for policy in self._policies:
             await policy.row_seen(row, result)
         if result:
             self.save(row, result, reused=True)
@@ -353,9 +363,8 @@ class RowProcessor:
         job, entry = self.job, row.entry
         job.progress.count(result, reused=reused and row.n not in self.finished_now)
         job.report_builder.add(result)
-        id = {} if job.dataset.shape.columns.id else {"id": entry.id}
-        columns = {**dict.fromkeys(self._columns), **result.columns}
-        job.output.put(entry.n, merge_columns(entry.values, {**id, **columns}, self._names))
+        columns = {**self._columns, **result.columns} if self._has_ids else {"id": entry.id, **self._columns, **result.columns}
+        job.output.put(entry.n, merge_columns(entry.values, columns, self._other_names))
 
     @property
     def has_capacity(self) -> bool:

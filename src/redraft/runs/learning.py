@@ -25,8 +25,8 @@ from ..plans.self_refine import SelfRefine
 from ..quality.diagnosis import scores_to_show
 from ..quality.fit import PriorsFit, fit_with_errors, lift
 from ..quality.labelled_figures import UNLABELLED, LabelledFigures
+from ..quality.likelihood import Z_95
 from ..quality.lineage import llm_graders, observe
-from ..quality.posterior import Z_95
 from ..quality.priors import Priors
 from ..refinement import TaskInput, resolve_model
 from ..session import Session

@@ -83,24 +83,26 @@ class ReportBuilder:
 
     def add(self, result: RowResult) -> None:
         """Count a row that ended."""
-        self.stops[result.columns["stop"]] += 1
-        self.broken += result.columns["broken"] is not None
-        if diagnosis := result.columns["diagnosis"]:
+        columns = result.columns
+        self.stops[columns["stop"]] += 1
+        self.broken += columns["broken"] is not None
+        if diagnosis := columns["diagnosis"]:
             self.diagnoses[diagnosis] += 1
         if result.error_kind and result.error_kind != NOT_STARTED:
             self.errors[result.error_kind] += 1
             self.reasons.setdefault(result.error_kind, _error_line(result))
-        first, best = result.columns["initial_score"], result.columns["best_score"]
+        first, best = columns["initial_score"], columns["best_score"]
         if first is not None and best is not None:
             self.uplift.add(best - first)
-            self.bases.update(filter(None, [result.columns["score_basis"]]))
+            if basis := columns["score_basis"]:
+                self.bases[basis] += 1
             self.improved += result.improved
             self.unsure += result.unsure
             self.regressed += result.worse and not (result.improved or result.unsure)
             self.unchanged += not (result.worse or result.improved or result.unsure)
         before: float | None = None
         for n, (score, calls, cost) in enumerate(result.score_by_iteration):
-            stats = self.iterations.setdefault(n, IterationStats())
+            stats = self.iterations.get(n) or self.iterations.setdefault(n, IterationStats())
             stats.rows += 1
             stats.calls += calls
             stats.cost = None if cost is None or stats.cost is None else stats.cost + cost

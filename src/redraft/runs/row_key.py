@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
-from ..core.serialize import pack
 from ..core.task import Task
 from ..core.trace import PanelGrader
 from ..graders.fingerprint import grader_fingerprint
@@ -27,6 +27,7 @@ UNSPECIFIED = Priors(**dict.fromkeys((f.name for f in fields(Priors)), 0))  # re
 VERSION = 1  # a part of every key
 RESPONSES = ("response", "responses")
 TASK_FIELDS = ("messages", *RESPONSES, "reference", "context", "tests", "requirements", "metadata", "tools", "tool_choice")
+TASK_VALUES = attrgetter(*TASK_FIELDS)
 
 
 class RowKeys:
@@ -74,8 +75,10 @@ def _grader_part(session: Session, roles: Roles, grader: PanelGrader) -> str:
 
 def task_parts(task: Task, *, metadata: bool) -> dict[str, str]:
     """Return the parts of a task that are set, without its metadata unless `metadata` is true."""
-    packed = pack(task)
-    return {name: short_hash(packed[name]) for name in TASK_FIELDS if name in packed and (metadata or name != "metadata")}
+    values = zip(TASK_FIELDS, TASK_VALUES(task), strict=True)
+    return {  # an empty text is set
+        name: short_hash(value) for name, value in values if (value or value == "") and (metadata or name != "metadata")
+    }
 
 
 def content_id(task: Task) -> str:
@@ -92,9 +95,9 @@ def reads_metadata(graders: Iterable[Any]) -> bool:
     )
 
 
-def row_key(*parts: Mapping[str, str]) -> str:
+def row_key(parts: dict[str, str]) -> str:
     """Return the key for all parts."""
-    return hash_data({name: value for part in parts for name, value in part.items()})
+    return hash_data(parts)
 
 
 def hash_data(value: Any) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from ..answers import AnswerForm
@@ -13,11 +14,11 @@ from ..core.records import Candidate, Comparison, Failure, Feedback, Record, Sto
 from ..core.trace import PanelGrader, Trace
 from ..core.visible_tests import hidden_results
 from ..errors import RedraftError
-from ..grade_report import grader_feedback
+from ..grade_report import reasons_text
 from ..quality.diagnosis import diagnose, has_significant_gain
 from ..result import Result, broken_musts, forecast, parsed_answer, parsed_data, score_basis, score_interval
 from ..storage.journal import Status
-from ..usage import NO_USAGE, Usage
+from ..usage import NO_USAGE, Usage, sum_usage
 
 COLUMNS: Mapping[str, type] = {
     "best": str,
@@ -37,6 +38,7 @@ COLUMNS: Mapping[str, type] = {
     "error": str,
     "broken": str,
 }
+EMPTY_COLUMNS: Mapping[str, Any] = dict.fromkeys(COLUMNS)
 PARSED = "parsed"
 HIDDEN = ("hidden_passed", "hidden_total")  # the columns of the hidden tests of the best answer
 KEPT = "kept"  # the column of the answers that mode "best" keeps, if it keeps several
@@ -44,6 +46,7 @@ FORECAST = "forecast"  # the column of the expected quality of an answer that no
 OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {"judge_score"}  # no grader's column has these names
 NOT_STARTED = "not_started"
 DATA_FIELDS = ("score_by_iteration", "improved", "worse", "unsure", "truncated", "error_kind")  # in the journal beside the columns
+DATA_VALUES = attrgetter(*DATA_FIELDS)
 TOLERANCE = 1e-9
 
 
@@ -78,30 +81,37 @@ class RowResult:
 
     def as_data(self) -> dict[str, Any]:
         """Return the plain data that the journal keeps."""
-        return {"columns": dict(self.columns), **{name: getattr(self, name) for name in DATA_FIELDS}}
+        return {"columns": dict(self.columns), **dict(zip(DATA_FIELDS, DATA_VALUES(self), strict=True))}
 
     @classmethod
     def from_data(cls, status: Status, data: Mapping[str, Any]) -> RowResult:
         """Return the result that `as_data` described."""
-        values: dict[str, Any] = {name: data[name] for name in DATA_FIELDS if name in data}
-        values["score_by_iteration"] = tuple(tuple(iteration) for iteration in data["score_by_iteration"])
-        return cls(status, {**dict.fromkeys(COLUMNS), **data["columns"]}, **values)
+        return cls(
+            status,
+            {**EMPTY_COLUMNS, **data["columns"]},
+            tuple(map(tuple, data["score_by_iteration"])),
+            data.get("improved", False),
+            data.get("worse", False),
+            data.get("unsure", False),
+            data.get("truncated", False),
+            data.get("error_kind", ""),
+        )
 
 
-def row_result(trace: Trace, answer: AnswerForm[Any] | None = None) -> RowResult:
-    """Return the result of a trace that ended, or was cut short. `answer` is the form of its answer.
+def row_result(trace: Trace, answer: AnswerForm[Any] | None = None, more: Mapping[str, Any] | None = None) -> RowResult:
+    """Return the result of a trace that ended, or was cut short. `answer` is the form of its answer, `more` further columns.
 
     With a form, it runs validators and serializers of the user, which may take any time.
     """
     stop = trace.outcome.reason if trace.outcome else StopReason.CANCELLED
     status, error = _status(trace, stop), _error(trace, stop)
     if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.graded_candidates:
-        return not_started_result(error.message if error else "")
+        return not_started_result(error.message if error else "", more)
     truncated = bool(trace.best and trace.best.truncated)
     kind = error.error if error and status == "failed" else ""
     return RowResult(
         status,
-        _columns(trace, stop, error, answer),
+        {**_columns(trace, stop, error, answer), **(more or {})},
         score_by_iteration(trace.with_estimates),
         *score_change(trace),
         truncated,
@@ -133,7 +143,7 @@ def _columns(trace: Trace, stop: StopReason, error: Failure | None, answer: Answ
         "iterations": trace.iterations,
         "stop": str(stop),
         "diagnosis": str(diagnosis.kind) if diagnosis else None,
-        **usage_columns(sum((r.usage for r in trace.records if not isinstance(r, Failure)), NO_USAGE)),
+        **usage_columns(sum_usage([r for r in trace.records if r.__class__ is not Failure])),
         "error": format_error(error) if error else None,
         "broken": "; ".join(broken_musts(trace)) or None if trace.graded_candidates else None,
         **({KEPT: kept_json(trace)} if trace.outcome and trace.outcome.kept else {}),
@@ -176,23 +186,25 @@ def grader_columns(panel: Iterable[PanelGrader]) -> dict[str, tuple[str, str]]:
     return columns
 
 
-def with_grader_columns(result: RowResult, trace: Trace, panel: Iterable[PanelGrader]) -> RowResult:
-    """Return the result of a row with the score and the reason of each grader for the best answer.
+def grader_values(trace: Trace, columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Return the score and the reason of each grader for the best answer, in the columns of `grader_columns`.
 
     They are None where a score is unknown, or the grader failed.
     """
-    feedback = {f.grader: f for f in grader_feedback(trace, trace.best.id if trace.best else 0)}
-    columns: dict[str, Any] = {}
-    for grader, (score, reason) in grader_columns(panel).items():
-        given = feedback.get(grader)
-        columns[score], columns[reason] = (given.score, given.reason or None) if given else (None, None)
-    return replace(result, columns={**result.columns, **columns})
+    best = trace.best.id if trace.best else 0
+    graders = {grader.name: grader for grader in trace.panel} if best in trace.feedback else {}
+    values: dict[str, Any] = {}
+    for name, (score, reason) in columns.items():
+        grader = graders.get(name)
+        values[score] = trace.grader_score(best, grader) if grader else None
+        values[reason] = reasons_text(f for f in trace.feedback[best] if f.grader == name) or None if grader else None
+    return values
 
 
-def with_hidden_columns(result: RowResult, trace: Trace) -> RowResult:
-    """Return the result of a row with how many hidden tests the best answer passes, and how many there are; None if unknown."""
+def hidden_values(trace: Trace) -> dict[str, Any]:
+    """Return how many hidden tests the best answer passes, and how many there are; None if unknown."""
     passed, total = hidden_results(trace.feedback[trace.best.id] if trace.best else ()) or (None, None)
-    return replace(result, columns={**result.columns, **dict(zip(HIDDEN, (passed, total), strict=True))})
+    return dict(zip(HIDDEN, (passed, total), strict=True))
 
 
 def tool_calls_json(trace: Trace) -> str | None:
@@ -244,14 +256,14 @@ def _error(trace: Trace, stop: StopReason) -> Failure | None:
 def failed_result(error: Exception) -> RowResult:
     """Return the result of a row that raised an error. After an unexpected error it is open, so that the next run tries again."""
     kind = type(error).__name__
-    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": "failed", **usage_columns(NO_USAGE), "error": f"{kind}: {error}"}
+    columns = {**EMPTY_COLUMNS, "iterations": 0, "stop": "failed", **usage_columns(NO_USAGE), "error": f"{kind}: {error}"}
     return RowResult("failed" if isinstance(error, RedraftError | ValueError) else "open", columns, error_kind=kind)
 
 
-def not_started_result(message: str) -> RowResult:
-    """Return the result of a row for which no budget or time was left."""
-    columns = {**dict.fromkeys(COLUMNS), "iterations": 0, "stop": NOT_STARTED, **usage_columns(NO_USAGE), "error": message or None}
-    return RowResult("open", columns, error_kind=NOT_STARTED)
+def not_started_result(message: str, more: Mapping[str, Any] | None = None) -> RowResult:
+    """Return the result of a row for which no budget or time was left, with further columns."""
+    columns = {**EMPTY_COLUMNS, "iterations": 0, "stop": NOT_STARTED, **usage_columns(NO_USAGE), "error": message or None}
+    return RowResult("open", {**columns, **(more or {})}, error_kind=NOT_STARTED)
 
 
 def score_by_iteration(trace: Trace) -> tuple[tuple[float | None, int, float | None], ...]:
@@ -262,7 +274,7 @@ def score_by_iteration(trace: Trace) -> tuple[tuple[float | None, int, float | N
         iteration_of[c.id] = last
     usages: dict[int, Usage] = dict.fromkeys(range(last + 1), NO_USAGE)
     for record in trace.records:
-        if (n := iteration_of.get(_newest_candidate(record))) is not None:
+        if record.usage is not NO_USAGE and (n := iteration_of.get(_newest_candidate(record))) is not None:
             usages[n] += record.usage
     best_after: dict[int, float | None] = {}
     best_so_far: tuple[float, float] | None = None
@@ -277,16 +289,15 @@ def score_by_iteration(trace: Trace) -> tuple[tuple[float | None, int, float | N
 
 def _newest_candidate(record: Record) -> int:
     """Return the ID of the newest candidate that a record belongs to; -1 if there is none."""
-    match record:
-        case Feedback():
-            return record.candidate
-        case Comparison():
-            return max(record.ranking)
-    return getattr(record, "id", -1)
+    if isinstance(record, Feedback):
+        return record.candidate
+    return max(record.ranking) if isinstance(record, Comparison) else getattr(record, "id", -1)
 
 
 def score_change(trace: Trace) -> tuple[bool, bool, bool]:
     """Return `improved`, `worse` and `unsure` of `RowResult`."""
+    if len(trace.candidates) < 2:
+        return False, False, False
     best, estimated = trace.best, trace.with_estimates
     starts = max(1, len(trace.task.given_responses))  # of several given answers the best is the starting point
     first, later = _ranks(estimated, estimated.candidates[:starts]), _ranks(estimated, estimated.candidates[starts:])

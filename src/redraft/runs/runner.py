@@ -4,7 +4,7 @@ What the journal gets, and when:
 
 1. `begin_row` when a row starts for the first time, or starts over because its data or the settings have changed;
 2. `append_records` after each step, with the answers, grades and failures of the step (`RowStore`). If the step made calls, the
-   runner waits until the records are committed to disk before it asks the plan for the next step;
+   runner waits until the records are committed to disk before the next step begins;
 3. `finish_row` with the status and the result, also committed before the row counts as ended.
 
 A killed process therefore loses at most the step that was in progress, and of that step only the calls whose replies were not in
@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from ..core.records import Outcome, StopReason
+from ..core.records import Outcome, Record, StopReason
 from ..core.serialize import record_to_json
+from ..core.steps import Step, Stop
 from ..core.trace import Trace
 from ..errors import StoreError
 from ..graders.execution import reports_hidden_tests
@@ -32,13 +32,14 @@ from ..models.registry import alternative_models
 from ..options import Options
 from ..plans import NoiseAwarePlan, Plan, PlanDecision
 from ..plans.rounds import RoundByRound
+from ..protocols import Perform
 from ..quality.lineage import llm_graders
 from ..refinement import (
     CALIBRATION_KEY,
     Refinement,
+    final_trace,
     make_refinement,
     resolve_model,
-    run_refinement,
     with_outcome,
     with_plan_in_settings,
     without_outcome,
@@ -54,7 +55,7 @@ from .dataset import PendingRow
 from .endpoints import ROW
 from .progress import BatchProgress
 from .row_key import short_hash
-from .row_result import RowResult, failed_result, not_started_result, row_result, with_grader_columns, with_hidden_columns
+from .row_result import RowResult, failed_result, grader_columns, grader_values, hidden_values, not_started_result, row_result
 
 UNTRIED_ENDS = {"fatal", "outage"}  # if one of these ends the run, a row without an answer counts as not tried
 
@@ -126,14 +127,22 @@ class RowRunner:
     policies: Sequence[RowPolicy] = ()
     ends_at: float | None = None
     budget_error: str = field(default="", init=False)
+    _grader_columns: Mapping[str, tuple[str, str]] = field(init=False)
+    _reports_hidden_tests: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        panel, graders = self.session.common_grading
+        self._grader_columns = grader_columns(panel) if self.config.mode == "grade" else {}
+        self._reports_hidden_tests = reports_hidden_tests(graders)
 
     async def run(self, row: PendingRow) -> RowResult:
         """Work on a row until it ends, and return its result. An error in the row is its result.
 
         Raises StoreError if the journal fails.
         """
-        ROW.set(row.id)
-        begin_row(self.config.name, row.id)
+        id = row.id
+        ROW.set(id)
+        begin_row(self.config.name, id)
         for policy in self.policies:
             policy.row_started(row)
         refinement = trace = None
@@ -154,7 +163,7 @@ class RowRunner:
         data = result.as_data()
         for policy in self.policies:
             data |= policy.row_finished(row, trace)
-        self.journal.finish_row(self.config.name, row.id, result.status, data)
+        self.journal.finish_row(self.config.name, id, result.status, data)
         await self.journal.wait_for_commit()
         for policy in self.policies:
             policy.row_saved(row)
@@ -173,12 +182,12 @@ class RowRunner:
 
     async def _result_of(self, trace: Trace) -> RowResult:
         """Return the result of a trace, with the columns of hidden tests, and in mode "grade" those of the graders."""
-        form = self.session.options.answer
-        result = await run_in_thread(row_result, trace, form) if form else row_result(trace)
-        panel, roles = self.session.common_panel()
-        if reports_hidden_tests(roles.graders.values()):
-            result = with_hidden_columns(result, trace)
-        return with_grader_columns(result, trace, panel) if self.config.mode == "grade" else result
+        form, more = self.session.options.answer, dict[str, Any]()
+        if self._reports_hidden_tests:
+            more |= hidden_values(trace)
+        if self._grader_columns:
+            more |= grader_values(trace, self._grader_columns)
+        return await run_in_thread(row_result, trace, form, more) if form else row_result(trace, more=more)
 
     def plan_for(self, row: PendingRow) -> Plan:
         """Return the plan with which a row starts."""
@@ -194,28 +203,30 @@ class RowRunner:
 
         A row that the price had stopped continues without that outcome; its old result stays until there is a new one.
         """
-        task, name = row.entry.task, self.config.name
+        task, name, id = row.entry.task, self.config.name, row.id
         if self.config.mode == "grade" and not task.given_responses:
             with_one_response(task)  # raises what is wrong
         redo = bool(row.result and row.result.truncated and "truncated" in self.config.retry)
-        earlier = self.journal.trace(name, row.id) if row.is_current and not redo else None
+        earlier = self.journal.trace(name, id) if row.is_current and not redo else None
         if earlier and earlier.outcome and earlier.outcome.reason is StopReason.GAIN:
             earlier = without_outcome(earlier)
             if row.info and row.info.result:
-                self.journal.finish_row(name, row.id, "open", row.info.result)
+                self.journal.finish_row(name, id, "open", row.info.result)
         plan = self.plan_for(row)
         refinement = make_refinement(replace(earlier, task=task) if earlier else task, self.session, self.ends_at)
-        refinement = with_plan_in_settings(replace(refinement, plan=plan))
+        refinement.plan = plan
+        refinement = with_plan_in_settings(refinement)
         if earlier is None:
             self._begin(row, refinement.trace)
-        store = RowStore(self.journal, name, row.id, self.progress, len(earlier.records) if earlier else 0)
-        next_steps = None
+        store = RowStore(self.journal, name, id, self.progress, len(earlier.records) if earlier else 0)
+        refinement.perform = partial(self._perform, refinement.perform, store)
+        refinement.store, refinement.owns_session = store, False
         if isinstance(plan, NoiseAwarePlan):
-            next_steps = RoundByRound(partial(self._preview, row, plan), partial(self._decide, row, plan))
+            refinement.next_steps = RoundByRound(partial(self._preview, row, plan), partial(self._decide, row, plan))
             if earlier:
                 for policy in self.policies:
                     policy.row_resumed(row, plan, refinement.trace)
-        return replace(refinement, next_steps=next_steps, store=store, owns_session=False), store
+        return refinement, store
 
     def _preview(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> PlanDecision:
         """Return the decision by the plan that the policies choose now."""
@@ -234,20 +245,24 @@ class RowRunner:
 
     def _begin(self, row: PendingRow, trace: Trace) -> None:
         """Create the row in the journal, without the metadata, which only the output needs, and a hash for a long calibration."""
-        settings = dict(trace.settings)
-        if CALIBRATION_KEY in settings:
+        header = trace.header()
+        header["task"].pop("metadata", None)
+        if CALIBRATION_KEY in (settings := header["settings"]):
             settings[CALIBRATION_KEY] = short_hash(settings[CALIBRATION_KEY])
-        task = replace(trace.task, metadata={}) if trace.task.metadata else trace.task
-        bare = Trace(task, trace.panel, settings=settings)
-        self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, bare.header())
+        self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, header)
+
+    async def _perform(self, perform: Perform, store: RowStore, step: Step) -> Record:
+        """Perform a step, after the records of earlier calls are committed to disk."""
+        if store.paid > store.committed and not isinstance(step, Stop):
+            paid = store.paid
+            await self.journal.wait_for_commit()
+            store.committed = max(store.committed, paid)
+        return await perform(step)
 
     async def _advance(self, refinement: Refinement, store: RowStore) -> Trace:
         """Return the trace at its end, or as far as it got before the run ended."""
         try:
-            async with aclosing(run_refinement(refinement)) as traces:
-                async for trace in traces:
-                    if trace.records[-1].usage is not NO_USAGE:
-                        await self.journal.wait_for_commit()
+            await final_trace(refinement)
         except asyncio.CancelledError:
             if not self.run_end.reason:
                 raise
@@ -264,8 +279,10 @@ class RowRunner:
 class RowStore:
     """Appends the records of one row to the journal, and adds their usage to the progress.
 
-    `saved` is the number of records in the journal, `trace` the latest trace. An outcome that only says that the row was cut
-    short is not stored, because the row will be resumed.
+    `saved` is the number of records in the journal, `trace` the latest trace. `paid` is how many there were after the last one
+    that took calls, `committed` how many are known to be on disk. Given answers, which the header has as well, are appended
+    with the record of the first step. An outcome that only says that the row was cut short is not stored, because the row will
+    be resumed.
     """
 
     journal: Journal
@@ -274,15 +291,23 @@ class RowStore:
     progress: BatchProgress
     saved: int = 0
     trace: Trace | None = None
+    paid: int = 0
+    committed: int = 0
 
     def append(self, trace: Trace) -> None:
         """Append the records of the trace that are not in the journal yet."""
         self.trace = trace
+        count = len(trace.records)
+        if count <= self.saved or count <= len(trace.task.given_responses):
+            return
         records = [r for r in trace.records[self.saved :] if not (isinstance(r, Outcome) and r.reason.resumable)]
         if records:
             self.journal.append_records(self.run, self.row, self.saved, [record_to_json(r) for r in records])
             self.saved += len(records)
-            self.progress.usage = sum((r.usage for r in records), self.progress.usage)
+            for record in records:
+                if record.usage is not NO_USAGE:
+                    self.paid = self.saved
+                    self.progress.usage += record.usage
 
 
 async def make_session(  # noqa: PLR0917

@@ -29,6 +29,7 @@ from .endpoints import Endpoints
 from .progress import BatchProgress
 
 SOFT_ENDS = {"budget", "deadline"}
+ROWS_PER_TURN = 32  # that start at once if there are no endpoints
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -100,7 +101,8 @@ class Scheduler(Generic[R]):
                 if await handler.visit(row):
                     if await self._wait_for_turn(handler):
                         self._start(handler.run(row))
-                        await asyncio.sleep(0)  # its first call takes a slot before the next row is considered
+                        if self.endpoints.limit or len(self._rows) % ROWS_PER_TURN == 0:
+                            await asyncio.sleep(0)  # its first call takes a slot before the next row is considered
                     elif self.reason in SOFT_ENDS:
                         await handler.skip(row)
                 if self.reason and self.reason not in SOFT_ENDS:
@@ -127,12 +129,16 @@ class Scheduler(Generic[R]):
     async def wait(self, other: Awaitable[Any] | None = None) -> None:
         """Wait until a row or the run ends, or until `other` is done."""
         self._change.clear()
-        waits = [asyncio.ensure_future(self._change.wait()), *([asyncio.ensure_future(other)] if other else [])]
+        if other is None:
+            await self._change.wait()
+            return
+        watch = asyncio.ensure_future(other)
+        watch.add_done_callback(self._note_change)
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await self._change.wait()
         finally:
-            for wait in waits:
-                wait.cancel()
+            watch.remove_done_callback(self._note_change)
+            watch.cancel()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
         """Wait until a condition holds, the run ends, or `seconds` are over. The condition is checked whenever a row ends."""
@@ -153,6 +159,9 @@ class Scheduler(Generic[R]):
             else:
                 return True
         return False
+
+    def _note_change(self, _: object) -> None:
+        self._change.set()
 
     def _start(self, work: Any) -> None:
         row = asyncio.ensure_future(work)

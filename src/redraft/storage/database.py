@@ -1,7 +1,8 @@
 """The open file of a journal: one reading connection, one thread that writes, and the lock.
 
-The thread commits everything in its queue in one transaction and wakes the waiting callers. Nothing is delayed on purpose: the
-next transaction is what arrived during the last commit. This module does not know what the statements mean. Every error of SQLite
+The thread commits everything in its queue in one transaction and wakes the waiting callers. A first write is committed at once,
+and so is one that asks for it; while writes keep arriving, a transaction is what has arrived in about GROUP_SECONDS, and its
+`BulkStatement`s are executed for many rows together. This module does not know what the statements mean. Every error of SQLite
 becomes a StoreError that names the file.
 """
 
@@ -11,11 +12,14 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from functools import cache
+from math import inf
 from pathlib import Path
-from typing import Any, TypeAlias
+from time import monotonic
+from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import StoreError
 from .schema import (
@@ -36,18 +40,61 @@ READ_TIMEOUT = 120.0  # seconds for a statement that reads
 MAX_READ_BYTES = 2**30  # bytes of text that it may return
 DELETIONS_PER_TRANSACTION = 50  # of `Database.erase`
 INCREMENTAL = 2  # SQLite's number of this way to vacuum
-Statement: TypeAlias = tuple[str, tuple[Any, ...]]
+GROUP_SECONDS = 0.01  # between two transactions while writes keep arriving
+GROUP_PAUSE = 0.003  # seconds without a write after which they count as no longer arriving
+LONG_QUEUE = 100  # writes
+ROWS_PER_STATEMENT = 32  # of a bulk statement, each of which has a text for each number of rows
+PROCESS_ID = [os.getpid()]  # asked from the system once, and again in a forked child
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: PROCESS_ID.__setitem__(0, os.getpid()))
+
+
+@dataclass(frozen=True, eq=False)
+class BulkStatement:
+    """A statement that writes many rows in one call: `{rows}` in its text stands for their values, `row` is the text for one.
+
+    `stage` is its place among the bulk statements of a transaction. Statements with the same first two values, which name what
+    they write to, stay in their order: before one of an earlier stage than the last one, or of the same stage if it is `single`,
+    all rows so far are written. A statement must find what it writes to, unless it is a `deletion`.
+    """
+
+    stage: int
+    sql: str
+    row: str
+    single: bool = False
+    deletion: bool = False
+
+
+@cache
+def _bulk_sql(statement: BulkStatement, rows: int) -> str:
+    """Return the text of a statement for a number of rows (at most ROWS_PER_STATEMENT)."""
+    return statement.sql.format(rows=", ".join([statement.row] * rows))
+
+
+Statement: TypeAlias = tuple[str | BulkStatement, tuple[Any, ...]]
 ErrorTranslator: TypeAlias = Callable[[Exception], StoreError]
-CommitWaiter: TypeAlias = tuple[int, "asyncio.Future[None]"]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """Statements of one transaction. `value` is what reading `key` returns until they are committed."""
 
     key: Hashable
     statements: tuple[Statement, ...]
     value: Any = None
+
+
+class WriteGroup:
+    """The writes of one transaction, the last one of each key, and the callers that wait for their commit."""
+
+    def __init__(self) -> None:
+        self.writes: list[Write] = []
+        self.latest: dict[Hashable, Write] = {}
+        self.waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether nothing is left to be committed."""
+        return not self.writes
 
 
 class Writer:
@@ -62,44 +109,56 @@ class Writer:
         self._connection, self._explain = connection, explain
         self._lock = threading.Lock()
         self._work_available, self._progress = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._queue: list[Write] = []
-        self._latest: dict[Hashable, Write] = {}
-        self._enqueued_count = self._committed_count = 0
-        self._waiting: list[CommitWaiter] = []
-        self._closed = False
+        self._queue, self._current = WriteGroup(), WriteGroup()
+        self._committed_at = -inf
+        self._hurried = self._closed = False
         self._thread = threading.Thread(target=self._run, name="redraft-journal", daemon=True)
         self._thread.start()
 
-    def enqueue(self, write: Write) -> None:
-        """Queue a write. Raises `write_error`."""
+    def enqueue(self, write: Write, *, at_once: bool = False) -> None:
+        """Queue a write. With `at_once`, its commit does not wait for other writes. Raises `write_error`."""
         with self._lock:
             self._check()
-            self._queue.append(write)
-            self._latest[write.key] = write
-            self._enqueued_count += 1
-            self._work_available.notify()
+            group = self._queue
+            group.writes.append(write)
+            group.latest[write.key] = write
+            self._hurried |= at_once
+            if at_once or len(group.writes) == 1:
+                self._work_available.notify()
 
     def pending_write(self, key: Hashable) -> Write | None:
         """Return the last write of a key that is not committed yet."""
-        return self._latest.get(key)
+        return self._queue.latest.get(key) or self._current.latest.get(key)  # a group leaves the queue only as the current one
+
+    def has_pending(self, keys: Collection[Hashable]) -> bool:
+        """Return whether a write of one of these keys is not committed yet."""
+        return not (self._queue.latest.keys().isdisjoint(keys) and self._current.latest.keys().isdisjoint(keys))  # in this order
 
     async def wait_for_commit(self) -> None:
         """Wait until everything queued before is committed. Raises `write_error`."""
         with self._lock:
             self._check()
-            if self._committed_count == self._enqueued_count:
+            group = self._last_group
+            if group.is_committed:
                 return
             waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append((self._enqueued_count, waiter))
+            group.waiting.append(waiter)
         await waiter
         if self.write_error:
             raise StoreError(str(self.write_error))
 
+    async def wait_for_room(self) -> None:
+        """Wait for a commit if the queue is long. Raises `write_error`."""
+        if self.write_error or len(self._queue.writes) > LONG_QUEUE:
+            await self.wait_for_commit()
+
     def flush(self) -> None:
         """Block until everything queued before is committed. Raises `write_error`."""
         with self._lock:
-            target = self._enqueued_count
-            self._progress.wait_for(lambda: self._committed_count >= target or self.write_error)
+            group = self._last_group
+            self._hurried = True
+            self._work_available.notify()
+            self._progress.wait_for(lambda: group.is_committed or self.write_error)
             if self.write_error:
                 raise StoreError(str(self.write_error))
 
@@ -114,8 +173,13 @@ class Writer:
         if self.write_error or self._closed:
             raise StoreError(str(self.write_error or "the journal is closed"))
 
+    @property
+    def _last_group(self) -> WriteGroup:
+        """The group of the last write."""
+        return self._current if self._queue.is_committed else self._queue
+
     def _run(self) -> None:
-        while group := self._next_group():
+        while (group := self._next_group()).writes:
             try:
                 self._commit(group)
             except Exception as error:  # noqa: BLE001  (any error is passed to the waiting callers)
@@ -123,29 +187,39 @@ class Writer:
                 return
             self._mark_committed(group)
 
-    def _next_group(self) -> list[Write]:
-        """Wait for writes and return all that are queued; an empty list after `close`."""
+    def _next_group(self) -> WriteGroup:
+        """Wait for writes and return all that are queued; an empty group after `close`."""
         with self._lock:
-            self._work_available.wait_for(lambda: self._queue or self._closed)
-            group, self._queue = self._queue, []
-            return group
+            self._work_available.wait_for(lambda: self._queue.writes or self._closed)
+            self._wait_while_growing(self._queue.writes)
+            self._current, self._queue, self._hurried = self._queue, WriteGroup(), False
+            return self._current
 
-    def _commit(self, group: list[Write]) -> None:
-        execute = self._connection.execute
-        execute("BEGIN IMMEDIATE")
-        for write in group:
-            for sql, values in write.statements:
-                if not execute(sql, values).rowcount and not sql.startswith("DELETE"):
-                    raise StoreError(f"the journal has nothing to update for {write.key!r}: create it first")
-        execute("COMMIT")
+    def _wait_while_growing(self, writes: list[Write]) -> None:
+        """Wait while writes keep arriving, but not longer than GROUP_SECONDS after the last commit: fewer commits cost less."""
+        count = 0
+        while len(writes) > count and monotonic() < self._committed_at + GROUP_SECONDS and not (self._hurried or self._closed):
+            count = len(writes)
+            self._work_available.wait(GROUP_PAUSE)
 
-    def _mark_committed(self, group: list[Write]) -> None:
+    def _commit(self, group: WriteGroup) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        bulk = BulkWrites(self._connection)
+        for write in group.writes:
+            for statement, values in write.statements:
+                if isinstance(statement, BulkStatement):
+                    bulk.add(write.key, statement, values)
+                else:
+                    bulk.execute()
+                    self._connection.execute(statement, values)
+        bulk.execute()
+        self._connection.execute("COMMIT")
+
+    def _mark_committed(self, group: WriteGroup) -> None:
         with self._lock:
-            self._committed_count += len(group)
-            for write in group:
-                if self._latest.get(write.key) is write:
-                    del self._latest[write.key]
-            self._notify_waiters()
+            self._committed_at = monotonic()
+            self._wake_callers(group)
+            group.writes, group.latest, group.waiting = [], {}, []
 
     def _fail(self, error: Exception) -> None:
         with suppress(sqlite3.Error):
@@ -154,16 +228,14 @@ class Writer:
         write_error = self._explain(error)
         with self._lock:
             self.write_error = write_error
-            self._notify_waiters()
+            self._wake_callers(self._current)
+            self._wake_callers(self._queue)
 
-    def _notify_waiters(self) -> None:
-        """Wake the callers whose writes are committed; after an error, all."""
-        ready = [waiter for target, waiter in self._waiting if self.write_error or target <= self._committed_count]
-        self._waiting = self._waiting[len(ready) :]
+    def _wake_callers(self, group: WriteGroup) -> None:
         self._progress.notify_all()
-        for loop in {waiter.get_loop() for waiter in ready}:
+        for loop in {waiter.get_loop() for waiter in group.waiting}:
             with suppress(RuntimeError):  # its loop is closed, so no caller waits there
-                loop.call_soon_threadsafe(_wake, [waiter for waiter in ready if waiter.get_loop() is loop])
+                loop.call_soon_threadsafe(_wake, [waiter for waiter in group.waiting if waiter.get_loop() is loop])
 
 
 def _wake(ready: list[asyncio.Future[None]]) -> None:
@@ -172,11 +244,45 @@ def _wake(ready: list[asyncio.Future[None]]) -> None:
             waiter.set_result(None)
 
 
+class BulkWrites:
+    """Collects the rows of bulk statements, and executes each statement for all of its rows."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._rows: dict[BulkStatement, list[tuple[Hashable, tuple[Any, ...]]]] = {}
+        self._stages: dict[tuple[Any, ...], int] = {}  # of the last statement by its first two values
+
+    def add(self, key: Hashable, statement: BulkStatement, values: tuple[Any, ...]) -> None:
+        """Add a row. Executes what was added before if that must come first."""
+        target = values[:2]
+        if self._stages.get(target, -1) >= statement.stage + (not statement.single):
+            self.execute()
+        self._stages[target] = statement.stage
+        self._rows.setdefault(statement, []).append((key, values))
+
+    def execute(self) -> None:
+        """Write all rows added so far. Raises StoreError for a statement that finds nothing to update."""
+        for statement in sorted(self._rows, key=lambda statement: statement.stage):
+            rows = self._rows[statement]
+            for start in range(0, len(rows), ROWS_PER_STATEMENT):
+                self._execute(statement, rows[start : start + ROWS_PER_STATEMENT])
+        self._rows, self._stages = {}, {}
+
+    def _execute(self, statement: BulkStatement, rows: list[tuple[Hashable, tuple[Any, ...]]]) -> None:
+        values = [value for _, values in rows for value in values]
+        found = self._connection.execute(_bulk_sql(statement, len(rows)), values).rowcount
+        if found == len(rows) or statement.deletion:
+            return
+        for row in rows if len(rows) > 1 else ():  # find the one
+            self._execute(statement, [row])
+        raise StoreError(f"the journal has nothing to update for {rows[0][0]!r}: create it first")
+
+
 class Database:
     """The connections of a journal. Reads see only what is committed: call `flush` first, or look at `pending_write`."""
 
     def __init__(self, path: Path, durability: str, *, create: bool, read_only: bool) -> None:
-        self.path, self._process = path, os.getpid()
+        self.path, self._process = path, PROCESS_ID[0]
         check_file(path)
         if is_new(path) and (read_only or not create):
             raise StoreError(f"there is no journal {str(path)!r}")
@@ -207,26 +313,31 @@ class Database:
         except (sqlite3.Error, OverflowError) as error:
             raise to_store_error(self.path, error, action="read") from error
 
-    def write(self, key: Hashable, *statements: Statement, value: Any = None) -> None:
-        """Queue statements for one transaction, see `Write`."""
+    def write(self, key: Hashable, *statements: Statement, value: Any = None, at_once: bool = False) -> None:
+        """Queue statements for one transaction, see `Write` and `Writer.enqueue`."""
         self._check_process()
         if self._writer is None:
             raise StoreError(f"{journal_label(self.path)} was opened for reading only")
-        self._writer.enqueue(Write(key, statements, value))
+        self._writer.enqueue(Write(key, statements, value), at_once=at_once)
 
     def pending_write(self, key: Hashable) -> Write | None:
         """Return the last write of a key that is not committed yet."""
         return self._writer.pending_write(key) if self._writer else None
 
-    def flush_if_pending(self, keys: Iterable[Hashable]) -> None:
+    def flush_if_pending(self, keys: Collection[Hashable]) -> None:
         """Commit the pending writes of these keys, so that they can be read. Blocks only if there are any."""
-        if self._writer and any(map(self._writer.pending_write, keys)):
+        if self._writer and self._writer.has_pending(keys):
             self._writer.flush()
 
     async def wait_for_commit(self) -> None:
         self._check_process()
         if self._writer:
             await self._writer.wait_for_commit()
+
+    async def wait_for_room(self) -> None:
+        self._check_process()
+        if self._writer:
+            await self._writer.wait_for_room()
 
     def flush(self) -> None:
         self._check_process()
@@ -242,7 +353,7 @@ class Database:
         except sqlite3.Error as error:
             raise self._to_store_error(error) from error
 
-    def erase(self, deletions: Sequence[Statement]) -> None:
+    def erase(self, deletions: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
         """Execute statements that delete, overwrite what they deleted, and give its space back, also in the write-ahead log.
 
         Blocks; a few statements are one transaction, so that the writing thread goes on meanwhile.
@@ -283,12 +394,12 @@ class Database:
 
     def close(self) -> None:
         """Commit what is queued and release the file. May be called again. Does nothing in a forked child."""
-        if self._process == os.getpid():
+        if self._process == PROCESS_ID[0]:
             self._resources.close()
 
     def _check_process(self) -> None:
         """Raise StoreError after a fork: connections, the writer's thread and the lock belong to one process."""
-        if self._process != os.getpid():
+        if self._process != PROCESS_ID[0]:
             raise StoreError(
                 f"{journal_label(self.path)} was opened by process {self._process}; a forked process must open a journal of its own"
             )

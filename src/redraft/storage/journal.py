@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypedDict, get_type_hints
@@ -19,22 +20,18 @@ from typing import Any, Literal, Self, TypeAlias, TypedDict, get_type_hints
 from ..core.serialize import Validator, object_from_json, pack, record_from_json, unpack, validator_for, value_from_json
 from ..core.trace import Trace
 from ..errors import ConfigError, StoreError
+from ..jsontext import text_to_json, to_json
 from ..protocols import Reply, TokenLogprobs
 from ..usage import Usage
-from .database import Database, Statement
+from .database import BulkStatement, Database, Statement
 from .schema import LINES_PER_ROW, Durability, damaged_error, journal_label
 
 Status: TypeAlias = Literal["open", "done", "failed"]
 STATUSES: tuple[Status, ...] = ("open", "done", "failed")
 ROWS_PER_READ = 200  # rows that `Journal.traces` reads at a time
 
-UPSERT_RUN = """INSERT INTO runs VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET metadata = excluded.metadata, updated_at = excluded.updated_at"""
 DELETE_ROW = "DELETE FROM rows WHERE run = ? AND id = ?"
-INSERT_ROW = "INSERT INTO rows (run, id, position, key, key_parts, status) VALUES (?, ?, ?, ?, ?, 'open')"
-UPSERT_LINE = f"INSERT OR REPLACE INTO lines SELECT row * {LINES_PER_ROW} + ?, ? FROM rows WHERE run = ? AND id = ?"  # noqa: S608
 SELECT_RUNS = "SELECT run, name, metadata, started_at, updated_at FROM runs"
-UPSERT_SEEN = "INSERT OR REPLACE INTO seen_rows SELECT row, ? FROM rows WHERE run = ? AND id IN (SELECT value FROM json_each(?))"
 SELECT_ROWS = "SELECT row, id, position, key, key_parts, status, result FROM rows WHERE run = (SELECT run FROM runs WHERE name = ?)"
 SELECT_ROWS_BY_ID = f"{SELECT_ROWS} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608  (statements of our own)
 SEEN_SINCE = "AND (SELECT invocation FROM seen_rows WHERE seen_rows.row = rows.row) >= ?"
@@ -48,6 +45,36 @@ SELECT_IDS = "SELECT id FROM rows WHERE run = ? ORDER BY row"
 SELECT_KEYS = "SELECT row, key FROM rows WHERE run = ?"
 SELECT_STORED_ROW = "SELECT row, id, position, status, result FROM rows WHERE row = ?"
 SELECT_LINES = "SELECT line FROM lines WHERE number >= ? AND number < ? ORDER BY number"
+
+UPSERT_RUNS = BulkStatement(
+    0,
+    "INSERT INTO runs VALUES {rows} "
+    "ON CONFLICT (name) DO UPDATE SET metadata = excluded.metadata, updated_at = excluded.updated_at",
+    "(?, ?, ?, ?, ?)",
+)
+UPSERT_CALLS = BulkStatement(0, "INSERT OR REPLACE INTO calls (key, reply) VALUES {rows}", "(?, ?)")
+
+# The first two columns of the values of these are the run and the ID of a row.
+ROWS_OF_VALUES = "(VALUES {rows}) CROSS JOIN rows ON run = column1 AND id = column2"  # in this order: `rows` by its index
+DELETE_ROWS = BulkStatement(0, f"DELETE FROM rows WHERE row IN (SELECT row FROM {ROWS_OF_VALUES})", "(?, ?)", deletion=True)  # noqa: S608
+INSERT_ROWS = BulkStatement(
+    1, "INSERT INTO rows (run, id, position, key, key_parts, status) VALUES {rows}", "(?, ?, ?, ?, ?, 'open')"
+)
+UPSERT_SEEN = BulkStatement(2, f"INSERT OR REPLACE INTO seen_rows SELECT row, column3 FROM {ROWS_OF_VALUES}", "(?, ?, ?)")  # noqa: S608
+UPSERT_LINES = BulkStatement(
+    3,
+    f"INSERT OR REPLACE INTO lines SELECT row * {LINES_PER_ROW} + column3, column4 FROM {ROWS_OF_VALUES}",  # noqa: S608
+    "(?, ?, ?, ?)",
+)
+FINISH_ROWS = BulkStatement(
+    4,
+    "UPDATE rows SET status = column3, result = column4 FROM (VALUES {rows}) WHERE run = column1 AND id = column2",
+    "(?, ?, ?, ?)",
+    single=True,
+)
+MOVE_ROWS = BulkStatement(
+    4, "UPDATE rows SET position = column3 FROM (VALUES {rows}) WHERE run = column1 AND id = column2", "(?, ?, ?)", single=True
+)
 
 
 PriorsData = Mapping[str, Any]
@@ -146,6 +173,19 @@ ROW_CHECKS: Mapping[str, Validator] = {
 }
 
 
+def _is_row(info: RowInfo) -> bool:
+    """Return whether all ROW_CHECKS hold, several times as fast."""
+    return (
+        info.id.__class__ is str
+        and info.position.__class__ is int
+        and info.key.__class__ is str
+        and info.key_parts.__class__ is dict
+        and {*map(type, info.key_parts.values())} <= {str}
+        and info.status in STATUSES
+        and (info.result is None or info.result.__class__ is dict)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class StoredRow:
     """A row as it is stored: its number in the file, and unparsed JSON (the ID, the result or None, the header and the records)."""
@@ -187,6 +227,10 @@ class Journal:
     async def wait_for_commit(self) -> None:
         """Wait until everything written before is committed. Raises StoreError if that fails."""
         await self._database.wait_for_commit()
+
+    async def wait_for_room(self) -> None:
+        """Wait while much of what was written is not committed yet. Raises StoreError if writing fails."""
+        await self._database.wait_for_room()
 
     def flush(self) -> None:
         """Block until everything written before is committed. Raises StoreError if that fails."""
@@ -244,13 +288,14 @@ class Journal:
         run = self._runs.get(name) or _RunState(max((r.number for r in self._runs.values()), default=0) + 1, {}, _now())
         self._runs[name] = run = replace(run, metadata={**run.metadata, **metadata})
         values = (run.number, json.dumps(name), json.dumps(run.metadata), run.started_at, _now())
-        self._database.write((name,), (UPSERT_RUN, values))
+        self._database.write((name,), (UPSERT_RUNS, values), at_once=True)  # such as the budget that a call is about to take
 
     def rows_by_id(self, run: str, ids: Sequence[str]) -> dict[str, RowInfo]:
         """Return the rows that the run has, by ID. Meant for a few hundred IDs at a time."""
-        self._database.flush_if_pending((run, id) for id in ids)
-        records = self._database.read(SELECT_ROWS_BY_ID, json.dumps(run), json.dumps([json.dumps(id) for id in ids]))
-        return {info.id: info for _, info in map(self._row_info, records)}
+        self._database.flush_if_pending([(run, id) for id in ids])
+        id_of = {text_to_json(id): id for id in ids}
+        records = self._database.read(SELECT_ROWS_BY_ID, to_json(run), to_json([*id_of]))
+        return {(id := id_of[record[1]]): self._row_info(record, id)[1] for record in records}
 
     def begin_row(  # noqa: PLR0917
         self,
@@ -263,15 +308,14 @@ class Journal:
         invocation: int | None = None,
     ) -> None:
         """Create a row; an existing one is replaced. `header` is `Trace.header()`; `invocation` as in `mark_seen`."""
-        row = (self._number(run), json.dumps(id))
-        insert = (INSERT_ROW, (*row, position, key, json.dumps(dict(key_parts))))
+        row = self._row(run, id)
         self._write(
             run,
             id,
-            (DELETE_ROW, row),
-            insert,
-            (UPSERT_LINE, (0, json.dumps(dict(header)), *row)),
-            self._seen_statement(run, [id], invocation),
+            (DELETE_ROWS, row),
+            (INSERT_ROWS, (*row, position, key, to_json(dict(key_parts)))),
+            (UPSERT_SEEN, (*row, self.invocation(run) if invocation is None else invocation)),
+            (UPSERT_LINES, (*row, 0, to_json(dict(header)))),
         )
 
     def invocation(self, run: str) -> int:
@@ -285,31 +329,25 @@ class Journal:
         removed from the input: `traces` and `RunInfo.counts` leave them out. Raises StoreError for a row that does not exist.
         """
         if ids:
-            self._write(run, "", self._seen_statement(run, ids, invocation))
-
-    def _seen_statement(self, run: str, ids: Sequence[str], invocation: int | None) -> Statement:
-        seen = self.invocation(run) if invocation is None else invocation
-        return UPSERT_SEEN, (seen, self._number(run), json.dumps([json.dumps(id) for id in ids]))
+            seen = self.invocation(run) if invocation is None else invocation
+            self._write(run, "", *((UPSERT_SEEN, (*self._row(run, id), seen)) for id in ids))
 
     def set_position(self, run: str, id: str, position: int) -> None:
         """Record that a row is now at another position of the input."""
-        self._write(
-            run, id, ("UPDATE rows SET position = ? WHERE run = ? AND id = ?", (position, self._number(run), json.dumps(id)))
-        )
+        self._write(run, id, (MOVE_ROWS, (*self._row(run, id), position)))
 
     def append_records(self, run: str, id: str, first: int, records: Sequence[str]) -> None:
         """Store records (lines of `record_to_json`) under numbers from `first`, replacing records with these numbers."""
-        row = (self._number(run), json.dumps(id))
+        row = self._row(run, id)
         if first + len(records) >= LINES_PER_ROW:
             raise StoreError(f"{journal_label(self.path)}: row {id!r} has more than {LINES_PER_ROW - 1} records")
-        self._write(run, id, *((UPSERT_LINE, (place, line, *row)) for place, line in enumerate(records, first + 1)))
+        self._write(run, id, *[(UPSERT_LINES, (*row, place, line)) for place, line in enumerate(records, first + 1)])
 
     def finish_row(self, run: str, id: str, status: Status, result: Mapping[str, Any]) -> None:
         """Store the result (JSON values) of a row. Status "open": the row was interrupted."""
         if status not in STATUSES:
             raise ConfigError(f"status must be one of {', '.join(STATUSES)}, got {status!r}")
-        values = (status, json.dumps(dict(result)), self._number(run), json.dumps(id))
-        self._write(run, id, ("UPDATE rows SET status = ?, result = ? WHERE run = ? AND id = ?", values))
+        self._write(run, id, (FINISH_ROWS, (*self._row(run, id), status, to_json(dict(result)))))
 
     def trace(self, run: str, id: str) -> Trace | None:
         """Return the trace of a row; None if there is none."""
@@ -384,7 +422,7 @@ class Journal:
         number = self._number(run)
         if ids is not None:
             for id in ids:
-                self._write(run, id, (DELETE_ROW, (number, json.dumps(id))))
+                self._write(run, id, (DELETE_ROWS, self._row(run, id)))
             return
         deletions: list[Statement] = [(f"DELETE FROM {table} WHERE run = ?", (number,)) for table in ("rows", "runs")]  # noqa: S608
         self._database.write((run,), *deletions)
@@ -397,6 +435,10 @@ class Journal:
             self._stamped_at[run] = now
             statements += (("UPDATE runs SET updated_at = ? WHERE run = ?", (_now(), self._number(run))),)
         self._database.write((run, id), *statements)
+
+    def _row(self, run: str, id: str) -> tuple[int, str]:
+        """Return the columns that name a row."""
+        return self._number(run), text_to_json(id)
 
     def _number(self, run: str) -> int:
         if run not in self._runs:
@@ -429,17 +471,17 @@ class Journal:
         counts = dict(self._database.read(COUNT_BY_STATUS, number, _invocation_in(run.metadata, "last_full_invocation")))
         return RunInfo(name, run.metadata, started_at, updated_at, {s: counts.get(s, 0) for s in STATUSES})
 
-    def _row_info(self, record: tuple[Any, ...]) -> tuple[int, RowInfo]:
+    def _row_info(self, record: tuple[Any, ...], known_id: str | None = None) -> tuple[int, RowInfo]:
         """Return the number of a row and the row. Raises StoreError for a damaged record."""
-        row, id, position, key, key_parts, status, result = record
+        row, stored_id, position, key, key_parts, status, result = record
         try:
-            values = value_from_json(id), value_from_json(key_parts), result and value_from_json(result)
+            id = value_from_json(stored_id) if known_id is None else known_id
+            info = RowInfo(id, position, key, value_from_json(key_parts), status, result and value_from_json(result))
         except StoreError as error:
             raise damaged_error(self.path, f"row {row}: {error}") from error
-        info = RowInfo(values[0], position, key, values[1], status, values[2])
-        for name, fits in ROW_CHECKS.items():
-            if not fits(value := getattr(info, name)):
-                raise damaged_error(self.path, f"row {row}: its {name} cannot be {value!r:.80}")
+        if not _is_row(info):
+            name = next(name for name, fits in ROW_CHECKS.items() if not fits(getattr(info, name)))
+            raise damaged_error(self.path, f"row {row}: its {name} cannot be {getattr(info, name)!r:.80}")
         return row, info
 
     def _trace(self, row: int, info: RowInfo) -> Trace | None:
@@ -477,6 +519,7 @@ KEYS_PER_READ = 1000
 REPLY_FIELDS = tuple(f.name for f in fields(Reply) if f.compare and f.name not in {"usage", "tool_calls", "token_logprobs"})
 """The fields that make two replies equal, without those that are encoded separately."""
 USAGE_FIELDS = tuple(f.name for f in fields(Usage))
+REPLY_VALUES, USAGE_VALUES = attrgetter(*REPLY_FIELDS), attrgetter(*USAGE_FIELDS)
 
 
 class ResponseCache(MutableMapping[str, Reply]):
@@ -496,7 +539,7 @@ class ResponseCache(MutableMapping[str, Reply]):
 
     def __setitem__(self, key: str, reply: Reply) -> None:
         text = _encode_reply(reply)
-        self._database.write(key, ("INSERT OR REPLACE INTO calls (key, reply) VALUES (?, ?)", (key, text)), value=text)
+        self._database.write(key, (UPSERT_CALLS, (key, text)), value=text)
 
     def __delitem__(self, key: str) -> None:
         if key not in self:
@@ -555,11 +598,12 @@ def decode_tokens(rows: Any) -> tuple[TokenLogprobs, ...]:
 
 def _encode_reply(reply: Reply) -> str:
     """Encode like `pack`, in a third of the time: every model call waits for this."""
-    data = {name: getattr(reply, name) for name in REPLY_FIELDS}
+    data = dict(zip(REPLY_FIELDS, REPLY_VALUES(reply), strict=True))
     if reply.tool_calls:
         data["tool_calls"] = [pack(call) for call in reply.tool_calls]
     if reply.token_logprobs:
         data["token_logprobs"] = [[token.token, token.top] for token in reply.token_logprobs]
     if reply.reasoning_form is None:
         del data["reasoning_form"]
-    return json.dumps({**data, "usage": {name: getattr(reply.usage, name) for name in USAGE_FIELDS}})
+    data["usage"] = dict(zip(USAGE_FIELDS, USAGE_VALUES(reply.usage), strict=True))
+    return to_json(data)

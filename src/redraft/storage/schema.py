@@ -58,6 +58,8 @@ MAX_SQL_BYTES = 2**14
 """Bytes of a statement, also of those in the schema: far more than any statement of ours has."""
 PROGRESS_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time."""
+CACHED_STATEMENTS = 300
+"""Statements that a connection keeps prepared: those of a journal for up to 32 rows at a time."""
 CHECK_TIMEOUT = 30.0
 """Seconds that checking a file may take."""
 
@@ -100,7 +102,9 @@ def open_reader(path: Path) -> sqlite3.Connection:
 def open_connection(path: Path, mode: str) -> sqlite3.Connection:
     """Open a connection in autocommit mode that any thread may use, with limits against hostile files."""
     uri = f"{real_path(path).as_uri()}?{mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS
+    )
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_SQL_BYTES)

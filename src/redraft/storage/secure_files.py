@@ -115,6 +115,11 @@ def data_dir() -> Path:
         raise StoreError(f"the user has no data folder ({error}): name one in REDRAFT_HOME") from error
 
 
+def cards_folder(folder: str | Path | None) -> Path:
+    """Return the folder of validation cards: the given one, or the user's own. Raises StoreError if there is neither."""
+    return Path(folder) if folder else data_dir() / "cards"
+
+
 def cache_dir() -> Path:
     """Return the folder for files that can be made again: in REDRAFT_HOME, or the system's cache folder for the user.
 

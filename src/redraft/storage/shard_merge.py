@@ -132,12 +132,15 @@ def checkpoint(journal: Journal) -> None:
 
 
 class SnapshotCache(Mapping[str, Reply]):
-    """The response cache of a journal that no process writes to (see `checkpoint`), read without locks from any machine."""
+    """The response cache of a journal that no process writes to (see `checkpoint`), read without locks from any machine.
 
-    def __init__(self, path: Path) -> None:
+    Another process of this machine may write to one that is not `immutable`.
+    """
+
+    def __init__(self, path: Path, *, immutable: bool = True) -> None:
         self.path = path
         try:
-            self._connection = open_connection(path, "mode=ro&immutable=1")
+            self._connection = open_connection(path, "mode=ro&immutable=1" if immutable else "mode=ro")
         except sqlite3.Error as error:
             raise to_store_error(path, error) from error
 

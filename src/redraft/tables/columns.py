@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -138,7 +139,7 @@ class SampleColumns:
         return (listed + more or "none") + delimiter_hint(list(names))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowMapping:
     """How rows become tasks.
 
@@ -163,7 +164,7 @@ class RowMapping:
 
     def metadata_columns(self, columns: Iterable[str]) -> list[str]:
         """Return the columns without a role, which become metadata."""
-        return [name for name in columns if name not in self._used_columns()]
+        return [name for name in columns if name not in self._used_columns]
 
     def task(self, values: Mapping[str, Any]) -> Task:
         """Return the task of a row; columns without a role become its metadata. Raises ValueError that names the column."""
@@ -174,19 +175,30 @@ class RowMapping:
         if last_answer is not None and (response not in {None, last_answer} or not {*responses} <= {last_answer}):
             column = names.response or names.responses
             raise ValueError(f"{names.messages or names.prompt!r} ends with an answer, and {column!r} holds another one")
+        if names.system:
+            messages = with_system(messages, text_at(values, names.system), names.system)
+        others = {role: read(values, name) for role, name, read in self._other_columns}
         return Task(
-            with_system(messages, text_at(values, names.system), names.system),
+            messages,
             response if response is not None or responses else last_answer,
             responses=responses,
-            reference=text_at(values, names.reference),
-            context=text_at(values, names.context),
-            tests=tests_at(values, names.tests),
-            requirements=self._requirements(values),
-            id=id_at(values, names.id),
-            metadata=metadata_without(values, self._used_columns()),
-            tools=tools_at(values, names.tools),
-            tool_choice=tool_choice_at(values, names.tool_choice),
+            metadata=metadata_without(values, self._used_columns),
+            **others,
         )
+
+    @cached_property
+    def _other_columns(self) -> list[tuple[str, str, Callable[[Mapping[str, Any], str], Any]]]:
+        """The roles that are a column of their own, with the column and the function that reads it."""
+        readers: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
+            "reference": text_at,
+            "context": text_at,
+            "tests": tests_at,
+            "requirements": self._requirements,
+            "id": id_at,
+            "tools": tools_at,
+            "tool_choice": tool_choice_at,
+        }
+        return [(role, name, read) for role, read in readers.items() if (name := getattr(self.columns, role))]
 
     def _messages_and_answer(self, values: Mapping[str, Any]) -> tuple[list[Message], str | None]:
         """Return the messages without the answer at their end, and that answer."""
@@ -199,13 +211,12 @@ class RowMapping:
             return read_conversation(value, name, may_be_text=not self.columns.messages)
         if not value.strip():
             raise ValueError(f"{name!r} is empty")
-        added = text_at(values, self.input_column)
+        added = text_at(values, self.input_column) if self.input_column else None
         prompt = f"{value}\n\n{added}" if added and added.strip() else value
         return [{"role": "user", "content": prompt}], None
 
-    def _requirements(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def _requirements(self, values: Mapping[str, Any], name: str) -> tuple[str, ...]:
         """Return the requirements: a list, JSON of one, or a text with line ends or semicolons between them."""
-        name = self.columns.requirements
         value = value_or_none(values, name)
         if isinstance(value, str):
             value = split_specs(value)
@@ -222,7 +233,7 @@ class RowMapping:
 
     def _alternative_hint(self, values: Mapping[str, Any]) -> str:
         """Return a hint at another column that could be the prompt, for a row of another shape."""
-        sample, used = SampleColumns([values]), self._used_columns()
+        sample, used = SampleColumns([values]), self._used_columns
         others = (
             *sample.matching(PROMPT_NAMES, _is_prompt, ("input",)),
             *sample.matching(MESSAGES_NAMES, is_messages, ("input",)),
@@ -230,6 +241,7 @@ class RowMapping:
         unused = [n for n in others if n not in used]
         return f"; {unused[0]!r} is there, but the table begins with rows of another shape" if unused else ""
 
+    @cached_property
     def _used_columns(self) -> frozenset[str]:
         named = (getattr(self.columns, f.name) for f in fields(self.columns))
         return frozenset(filter(None, (*named, self.input_column)))

@@ -16,12 +16,11 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Self, TypeAlias
+from typing import IO, Any, NamedTuple, Self, TypeAlias
 
 from ..checks import format_value, read_error_message
 from ..errors import ConfigError
@@ -42,16 +41,14 @@ VALUE_SCANNER = json.JSONDecoder(parse_int=len, parse_float=len)  # finds where 
 OTHER_DELIMITERS = {";": "semicolons: .csv has commas", "\t": "tabs: call it .tsv", "|": "bars: .csv has commas"}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A row and its location, "file:line". For JSON documents and Parquet the number is that of the row, from 1."""
 
     location: str
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class BadRow:
+class BadRow(NamedTuple):
     """A row that cannot be used: its location, and the reason."""
 
     location: str
@@ -174,8 +171,7 @@ def import_zstd(name: str) -> Any:
 OPENERS: dict[str, Callable[[str], Any]] = {"": _open_plain, ".gz": _open_gzip, ".zst": _open_zstd}
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     number: int
     text: str
     error: str = ""

@@ -72,6 +72,8 @@ def value_or_none(values: Mapping[str, Any], name: str | None) -> Any:
 
 def metadata_without(values: Mapping[str, Any], used_names: frozenset[str]) -> dict[str, Any]:
     """Return the columns without a role. A mapping in a column "metadata" is spread; columns of equal name take precedence."""
+    if used_names >= values.keys():
+        return {}
     unused = dict(_unused_values(values, used_names))
     if not isinstance(unused.get("metadata"), Mapping):
         return unused
@@ -148,7 +150,7 @@ def id_at(values: Mapping[str, Any], name: str | None) -> str | None:
     value = value_or_none(values, name)
     if value is None or value == "":
         return None
-    if not is_id(value):
+    if value.__class__ is not str and not is_id(value):
         raise ValueError(f"{name!r} must be a text or a number, got {format_value(value, 80)}")
     return str(value)
 

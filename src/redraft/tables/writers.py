@@ -349,10 +349,10 @@ def merge_columns(values: Mapping[str, Any], result: Mapping[str, Any], names: M
 
     No input column is replaced.
     """
-    out = dict(values)
-    for name, value in result.items():
-        out[_unused_name(names.get(name, name) if names else name, values)] = value
-    return out
+    named = {names.get(name, name): value for name, value in result.items()} if names else result
+    if len(merged := {**values, **named}) == len(values) + len(named):
+        return merged
+    return {**values, **{_unused_name(name, values): value for name, value in named.items()}}
 
 
 def _unused_name(name: str, existing: Any) -> str:

@@ -113,21 +113,16 @@ def annotate(**attributes: str | float | bool) -> None:
         recorder.annotate({f"redraft.{name}": value for name, value in attributes.items()})
 
 
-@contextmanager
 def record_refinement(
     latest: Callable[[], Trace], writer: str | None = None, fingerprint: Callable[[str], str] | None = None
-) -> Iterator[RecordSteps]:
-    """Record what happens meanwhile as the span of a refinement; yield what makes its performer record its steps.
+) -> AbstractContextManager[RecordSteps]:
+    """Record what happens meanwhile as the span of a refinement; its value makes its performer record its steps.
 
     `latest` returns the trace so far, `writer` is the name of the model that writes, and `fingerprint` returns that of a grader
     by its name on the panel.
     """
     recorder = active_recorder()
-    if recorder is None:
-        yield _as_it_is
-        return
-    with recorder.refinement(latest, writer, fingerprint, _ROW.get()) as record_steps:
-        yield record_steps
+    return recorder.refinement(latest, writer, fingerprint, _ROW.get()) if recorder else nullcontext(_as_it_is)
 
 
 def _as_it_is(perform: Perform) -> Perform:

@@ -21,7 +21,7 @@ from ..graders.base import unique_texts
 from ..graders.registry import resolve_spec
 from ..plans.prompts import Prompts
 from ..refinement import PROMPT_KEYS
-from ..requirements import KINDS, reads_file
+from ..requirements import kinds, reads_file
 from ..result import Result, diagnosis_text, score_interval
 from ..usage import Usage
 from ..word_diff import DiffSpan, word_diff
@@ -274,7 +274,7 @@ def _grader_code(grader: PanelGrader) -> str:
     """Return a grader as code: its name, with its weight; a comment for a name that stands for no grader that is safe to make."""
     name = grader.name.partition("#")[0]
     try:
-        is_known = not reads_file(name) and (name.partition(":")[0] in KINDS or bool(resolve_spec(name)))
+        is_known = not reads_file(name) and (name.partition(":")[0] in kinds() or bool(resolve_spec(name)))
     except ConfigError:
         is_known = False
     if not is_known:

@@ -56,7 +56,7 @@ SECTIONS = {
     "target_score": "When to stop working on a row",
     "budget_usd": "Budget and time, for the whole run",
     "initial_in_flight": "Rate limits, for each endpoint",
-    "engine": "Where to run",
+    "processes": "Where to run",
     "dry_run": "What to show",
 }
 rate_limits = options.group(
@@ -96,7 +96,7 @@ rate_limits = options.group(
 @options.editor
 @options.budget
 @rate_limits
-@setting_options(BatchFields, "engine", "ray_address", "shards", "poll", "learn", "calibrate")
+@setting_options(BatchFields, "processes", "engine", "ray_address", "shards", "poll", "learn", "calibrate")
 @click.option("--dry-run", is_flag=True, help="Show the rows, the prompts and the likely cost. Makes no call and writes nothing.")
 @click.option("--explain", is_flag=True, help="Like --dry-run, and also show which rows would be redone, and what changed.")
 @click.option(

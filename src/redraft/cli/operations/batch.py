@@ -24,6 +24,7 @@ from ...result import error_data
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
 from ...session import default_graders
 from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
+from ...sync import run_on_uvloop
 from .. import output
 from ..errors import FAILED, HINTS, INTERRUPTED, OK, handle_sigterm
 from ..request import (
@@ -88,7 +89,7 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
     if arguments.batch.get("engine") == "ray":  # Ray reports the death of a worker on stdout, where the rows may go
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
-        report = asyncio.run(_run(arguments))
+        report = run_on_uvloop(_run(arguments))
     except (KeyboardInterrupt, asyncio.CancelledError):
         saved = arguments.is_resumable
         output.error("interrupted" + ("; finished work is saved" if saved else ""), f"{RESUMES} it" if saved else "")

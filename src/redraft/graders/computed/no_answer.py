@@ -152,7 +152,7 @@ async def find_no_answer_reason(text: str, task: Task) -> str | None:
 
 
 def _emptiness_reason(text: str) -> str | None:
-    if len(text) > MAX_CHARS and any(c not in PUNCTUATION_MARKS and _is_visible(c) for c in set(text[:MAX_CHARS])):
+    if len(text) > MAX_CHARS and any(c not in PUNCTUATION_MARKS and _is_visible(c) for c in text[:MAX_CHARS]):
         return None
     bare = _EMPTY.sub(" ", text) if len(text) <= MAX_CHARS else text
     characters: set[str] = set()
@@ -173,10 +173,11 @@ def _is_visible(char: str) -> bool:
 
 def _normalise(text: str) -> str:
     """Return the words in lower case without accents."""
-    # one character at a time: a long run of marks takes quadratic time
-    decomposed = (unicodedata.normalize("NFD", c) for c in _APOSTROPHE.sub("", text).casefold())
-    bare = "".join(c for piece in decomposed for c in piece if not unicodedata.combining(c))
-    return " ".join(_WORDS.findall(unicodedata.normalize("NFC", bare)))
+    bare = _APOSTROPHE.sub("", text).casefold()
+    if not bare.isascii():  # one character at a time: a long run of marks takes quadratic time
+        decomposed = (unicodedata.normalize("NFD", c) for c in bare)
+        bare = unicodedata.normalize("NFC", "".join(c for piece in decomposed for c in piece if not unicodedata.combining(c)))
+    return " ".join(_WORDS.findall(bare))
 
 
 def _text_key(text: str) -> str:

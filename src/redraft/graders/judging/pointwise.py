@@ -190,7 +190,7 @@ class Judge:
             raise ConfigError("read needs a scale, the worst and the best score of the template, such as scale=(1, 10)")
         return replace(rubric, scale=scale, read=read)
 
-    @property
+    @cached_property
     def criteria(self) -> tuple[Criterion, ...]:
         return self._rubric.criteria
 
@@ -205,7 +205,7 @@ class Judge:
             return None
         return 1 / ((scale.high - scale.low) * max(1, len(self.criteria)))
 
-    @property
+    @cached_property
     def needs(self) -> tuple[str, ...]:
         """The fields that a task must have."""
         return self._rubric.needs
@@ -220,10 +220,18 @@ class Judge:
         """The number of calls that it makes for each candidate."""
         return len(self.criteria) if self.criteria_mode == "separate" else 1
 
-    @property
+    @cached_property
     def _rubric(self) -> Rubric:
         assert isinstance(self.rubric, Rubric)
         return self.rubric
+
+    @cached_property
+    def _scale(self) -> Scale:
+        return self._rubric.score_scale
+
+    @cached_property
+    def _task_fields(self) -> tuple[str, ...]:
+        return self._rubric.task_fields
 
     @cached_property
     def _template(self) -> Template | None:
@@ -274,7 +282,7 @@ class Judge:
         """Return the untrusted texts that the judge sees, by name."""
         template = self._template
         if template is None:
-            return input_texts(task, candidate, self._rubric.task_fields)
+            return input_texts(task, candidate, self._task_fields)
         return {**input_texts(task, candidate, TASK_FIELDS), **template.metadata_texts(task)}
 
     def prompt(self, texts: Mapping[str, str], nonce: str) -> str:
@@ -336,9 +344,10 @@ class Judge:
 
     def _parse_criteria(self, reply: Reply) -> Feedback:
         data = read_object(reply.text)
-        rows, scale = object_at(data, "criteria"), self._rubric.score_scale
-        scores = tuple(_parse_criterion(rows, c, scale) for c in self.criteria)
-        if unknown := rows.keys() - {c.name for c in self.criteria}:
+        rows, scale = object_at(data, "criteria"), self._scale
+        scores = tuple([_parse_criterion(rows, c, scale) for c in self.criteria])
+        if len(rows) > len(scores):
+            unknown = rows.keys() - {c.name for c in self.criteria}
             raise UnreadableOutput(f"there is no criterion {min(unknown)[:60]!r}")
         reason, done = reason_at(data), bool_at(data, "done")
         expectation = self._expectation(reply, [("criteria", c.name, "score") for c in self.criteria])
@@ -421,12 +430,12 @@ def no_answer_feedback(reason: str) -> Feedback:
 
 def weighted_mean(scores: tuple[CriterionScore, ...]) -> float:
     """Return the weighted mean of criteria, in [0, 1]."""
-    return min(sum(s.score * s.weight for s in scores) / sum(s.weight for s in scores), 1.0)
+    return min(sum([s.score * s.weight for s in scores]) / sum([s.weight for s in scores]), 1.0)
 
 
 def open_actions(scores: tuple[CriterionScore, ...]) -> tuple[str, ...]:
     """Return what to change, for the criteria that are not fully met."""
-    return tuple(dict.fromkeys(s.action for s in scores if s.score < 1 and s.action))
+    return tuple(dict.fromkeys([s.action for s in scores if s.score < 1 and s.action]))
 
 
 def change_text(row: Mapping[str, Any], default: str) -> str:

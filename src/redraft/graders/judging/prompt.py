@@ -14,7 +14,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -91,6 +91,8 @@ _CONTROL_TOKEN = re.compile(
 
 def without_control_tokens(text: str) -> str:
     """Return the text with the first character of every control token replaced by a similar one."""
+    if "<" not in text and "[" not in text and "]" not in text:  # most texts have none, and the search is slow
+        return text
     return _CONTROL_TOKEN.sub(lambda match: _REPLACEMENTS[match[0]], text)
 
 
@@ -122,9 +124,9 @@ class Transcript:
 def build_transcript(task: Task) -> Transcript:
     """Return the transcript of a task's messages."""
     collector = ImageCollector()
-    every = [TranscriptTurn(m["role"], _message_to_text(m, collector), tuple(_tool_call_lines(m))) for m in task.messages]
+    every = [TranscriptTurn(m["role"], _message_to_text(m, collector), _tool_call_lines(m)) for m in task.messages]
     turns = [turn for turn in every if turn.role not in SYSTEM_ROLES]
-    last = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
+    last = max([n for n, turn in enumerate(turns) if turn.role == "user"], default=len(turns))
     texts = {
         "system": "\n\n".join(turn.text for turn in every if turn.role in SYSTEM_ROLES),
         "history": _render_turns(turns[:last], every),
@@ -156,7 +158,7 @@ def render_candidate(candidate: Candidate) -> str:
     if not candidate.tool_calls:
         return render_answer(candidate.text)
     calls = {"tool_calls": [call.as_message_part() for call in candidate.tool_calls]}
-    return TranscriptTurn("assistant", without_data_urls(candidate.text), tuple(_tool_call_lines(calls))).body(_header_pattern(()))
+    return TranscriptTurn("assistant", without_data_urls(candidate.text), _tool_call_lines(calls)).body(_header_pattern(()))
 
 
 def render_answer(text: str) -> str:
@@ -167,7 +169,7 @@ def render_answer(text: str) -> str:
         except (ValueError, RecursionError):
             return without_data_urls(text)
         if isinstance(message.get("tool_calls"), list):
-            turn = TranscriptTurn("assistant", _message_to_text(message, ImageCollector()), tuple(_tool_call_lines(message)))
+            turn = TranscriptTurn("assistant", _message_to_text(message, ImageCollector()), _tool_call_lines(message))
             return turn.body(_header_pattern(()))
     return without_data_urls(text)
 
@@ -207,8 +209,8 @@ class ShownTexts:
 
 def total_chars(task: Task, *answers: str) -> int:
     """Return approximately how many characters a judge is shown."""
-    messages = sum(len(message_text(message)) for message in task.messages)
-    return messages + len(task.context or "") + len(task.reference or "") + sum(map(len, answers))
+    texts = (*map(message_text, task.messages), task.context or "", task.reference or "", *answers)
+    return sum(map(len, texts))
 
 
 def task_texts(task: Task, fields: Iterable[str]) -> dict[str, str]:
@@ -239,8 +241,10 @@ def input_texts(task: Task, candidate: Candidate, fields: tuple[str, ...]) -> di
 
 def truncate_texts(texts: Mapping[str, str], max_chars: int, limits: Mapping[str, int]) -> ShownTexts:
     """Return the texts cut to at most `max_chars` characters each; a text in `limits` has a limit of its own."""
-    cut = {name: truncate_middle(text, limits.get(name, max_chars)) for name, text in texts.items()}
-    return ShownTexts({name: text for name, (text, _) in cut.items()}, {name: n for name, (_, n) in cut.items()})
+    shown, omitted_chars = dict[str, str](), dict[str, int]()
+    for name, text in texts.items():
+        shown[name], omitted_chars[name] = truncate_middle(text, limits.get(name, max_chars))
+    return ShownTexts(shown, omitted_chars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +285,11 @@ class ImageCollector:
 def _message_to_text(message: Message, images: ImageCollector) -> str:
     """Return the text of a message. Every other part is replaced by a mark."""
     content = message.get("content")
-    parts = [content] if isinstance(content, str) else content if isinstance(content, list | tuple) else []
-    text = "\n".join(_part_text(part, images) for part in parts)
+    if isinstance(content, str):
+        text = without_data_urls(content)
+    else:
+        parts = content if isinstance(content, list | tuple) else []
+        text = "\n".join(_part_text(part, images) for part in parts)
     if message.get("role") in TOOL_ROLES:
         return truncate_middle(text, MAX_RESULT_CHARS)[0]
     return text
@@ -298,13 +305,17 @@ def _part_text(part: Any, images: ImageCollector) -> str:
     return without_data_urls(str(part["text"])) if "text" in part else f"[{_safe_word(part.get('type', 'part'))}, not shown]"
 
 
-def _tool_call_lines(message: Message) -> Iterator[str]:
-    calls = message.get("tool_calls")
-    legacy = message.get("function_call")
-    for call in [*(calls if isinstance(calls, list | tuple) else ()), *([{"function": legacy}] if legacy else ())]:
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping):
-            yield f"[tool call: {_safe_word(function.get('name', '?'))}] {_arguments_text(function.get('arguments'))}"
+def _tool_call_lines(message: Message) -> tuple[str, ...]:
+    calls, legacy = message.get("tool_calls"), message.get("function_call")
+    if not (calls or legacy):
+        return ()
+    every = [*(calls if isinstance(calls, list | tuple) else ()), *([{"function": legacy}] if legacy else ())]
+    functions = [call.get("function") for call in every if isinstance(call, Mapping)]
+    return tuple(
+        f"[tool call: {_safe_word(function.get('name', '?'))}] {_arguments_text(function.get('arguments'))}"
+        for function in functions
+        if isinstance(function, Mapping)
+    )
 
 
 def _arguments_text(arguments: Any) -> str:

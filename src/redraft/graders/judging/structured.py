@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ... import checks
 from ...core.task import Task
@@ -177,7 +177,8 @@ def read_object(text: str) -> dict[str, Any]:
             if data is not None or mark[0] == "}":
                 raise UnreadableOutput("there is another brace outside of the JSON object; write one object and nothing else")
             data, end = _parse_object_at(text, mark.start())
-            _check_not_embedded(text[at : mark.start()], text[end:])
+            if mark.start() > at or end < len(text):
+                _check_not_embedded(text[at : mark.start()], text[end:])
             at = end
         elif mark[0].startswith("</"):
             if data is not None:
@@ -264,10 +265,12 @@ STRICT_DECODER, LENIENT_DECODER = (
 
 def string_at(data: Mapping[str, Any], key: str) -> str:
     """Return the text under `key`; "" if it is missing or null."""
-    value = data.get(key)
-    if value is not None and not isinstance(value, str):
+    value = data.get(key, "")
+    if value.__class__ is str:
+        return value.strip()
+    if value is not None:
         raise UnreadableOutput(f"{key!r} must be text, got {_abbreviate(value)}")
-    return (value or "").strip()
+    return ""
 
 
 def reason_at(data: Mapping[str, Any], key: str = "reason") -> str:
@@ -289,33 +292,31 @@ def texts_at(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 def score_at(data: Mapping[str, Any], key: str, scale: Scale) -> float:
     """Return the number on the scale under `key`. Raises UnreadableOutput for anything else: bools, texts, 11 of 1 to 10."""
-    value = _required_value(data, key)
-    if not scale.holds(value):
-        raise UnreadableOutput(f"{key!r} must be {scale.description}, got {_abbreviate(value)}")
-    number: float = value
-    return number
+    number = data.get(key)
+    if not scale.holds(number):
+        raise _misfit(data, key, scale.description)
+    return cast("float", number)
 
 
 def bool_at(data: Mapping[str, Any], key: str) -> bool:
     """Return the boolean under `key`."""
-    value = _required_value(data, key)
+    value = data.get(key)
     if not isinstance(value, bool):
-        raise UnreadableOutput(f"{key!r} must be true or false, got {_abbreviate(value)}")
+        raise _misfit(data, key, "true or false")
     return value
 
 
 def object_at(data: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return the object under `key`."""
-    value = _required_value(data, key)
+    value = data.get(key)
     if not isinstance(value, dict):
-        raise UnreadableOutput(f"{key!r} must be an object, got {_abbreviate(value)}")
+        raise _misfit(data, key, "an object")
     return value
 
 
-def _required_value(data: Mapping[str, Any], key: str) -> Any:
-    if key not in data:
-        raise UnreadableOutput(f"{key!r} is missing")
-    return data[key]
+def _misfit(data: Mapping[str, Any], key: str, expected: str) -> UnreadableOutput:
+    """Return the complaint about the value under `key`, or that there is none."""
+    return UnreadableOutput(f"{key!r} must be {expected}, got {_abbreviate(data[key])}" if key in data else f"{key!r} is missing")
 
 
 def _abbreviate(value: object) -> str:

@@ -24,6 +24,7 @@ from ...middleware.call_costs import LIMITS
 from ...usage import NO_USAGE, Usage
 from ..config import BatchConfig
 from ..dataset import BatchDataset, PendingRow
+from ..online_priors import RefitSchedule
 from ..progress import Mean
 
 COUNTED = ("done", "failed", "unfinished", "not_started", "under_way", "in_flight")  # figures of the progress in a status
@@ -63,6 +64,7 @@ class ShardJob:
         ends_at: The deadline of the run as a time since the epoch; None: there is none.
         rows: The number of rows in all chunks.
         capabilities: What is known about the endpoints.
+        schedule: The priors of the rows, if they are learned online.
     """
 
     config: BatchConfig
@@ -78,6 +80,7 @@ class ShardJob:
     ends_at: float | None
     rows: int = 0
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+    schedule: RefitSchedule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ class ShardStatus:
     `use` is None until the worker has opened its journal: before that, it does not know what an earlier process has spent.
     `process` identifies the worker's process, so it changes when the worker has died and was started again; `counts` and `usage`
     are those of this process. `messages` are those since the last status. `reason` and `message` say why the shard has ended early.
+    `pauses` are the seconds for which endpoints have asked for no call, by their addresses.
     """
 
     process: str
@@ -157,6 +161,7 @@ class ShardStatus:
     messages: tuple[str, ...] = ()
     reason: str = ""
     message: str = ""
+    pauses: Mapping[str, float] = field(default_factory=dict)
 
 
 class Worker(Protocol):
@@ -191,7 +196,8 @@ class WorkerPool(Protocol):
 class QuotaSplitter:
     """Divides the limits of a run among shards by what they use. Every shard gets at least one call in flight.
 
-    `rows` are the numbers of rows of the shards. `spent` is what earlier runs have spent of the `budget`.
+    `rows` are the numbers of rows of the shards. `spent` is what earlier runs have spent of the `budget`. `exhaustion` says that
+    it is used up; "" while it is not.
     """
 
     rows: Sequence[int]
@@ -200,6 +206,7 @@ class QuotaSplitter:
     tpm: float | None = None
     budget: Budget | None = None
     spent: Amounts = field(default_factory=dict)
+    exhaustion: str = ""
     _used: list[QuotaUse] = field(init=False)
     _granted_quotas: list[Quota] = field(init=False)
     _unconfirmed: set[int] = field(default_factory=set)
@@ -317,5 +324,6 @@ class QuotaSplitter:
         try:
             tracker.check(shortage)
         except BudgetExhaustedError as error:
+            self.exhaustion = str(error) if tracker.is_exhausted else self.exhaustion
             return Refusal(error.limit, shortage[error.limit], str(error))
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,10 +33,10 @@ from ..config import BatchConfig
 from ..dataset import DatasetSummary, PendingRow
 from ..endpoints import LimitedEndpoints
 from ..files import NullOutput, RejectsFile
-from ..job import BatchJob, LocalExecutor
+from ..job import BatchJob, Executor, LocalExecutor, RowSource
 from ..progress import BatchProgress
 from ..runner import make_session, restore_capabilities
-from .shard_protocol import COUNTED, Amounts, Chunk, Quota, QuotaUse, Refusal, ShardJob, ShardStatus, StopOrder
+from .shard_protocol import COUNTED, Amounts, AssignedRow, Chunk, Quota, QuotaUse, Refusal, ShardJob, ShardStatus, StopOrder
 
 SHARED_FOLDER_HINT = "the journal must be on a file system that all machines share"
 
@@ -123,14 +123,18 @@ class AssignedRows:
     async def read(self, *, reject: bool = True) -> AsyncGenerator[PendingRow, None]:
         """Yield all rows in order."""
         for chunk in self.chunks:
-            rows = await asyncio.to_thread(chunk)
-            infos = self.journal.rows_by_id(self.run, [row.id for row, _ in rows])
-            for row, trace in rows:
-                info = infos.get(row.id)
-                if info is None and trace is not None:
-                    self._copy(row, trace)
-                    info = row.info
-                yield row._replace(info=info)
+            for row in self.with_journal(await asyncio.to_thread(chunk)):
+                yield row
+
+    def with_journal(self, rows: Sequence[AssignedRow]) -> Iterator[PendingRow]:
+        """Yield rows with what the journal of the shard has of them."""
+        infos = self.journal.rows_by_id(self.run, [row.id for row, _ in rows])
+        for row, trace in rows:
+            info = infos.get(row.id)
+            if info is None and trace is not None:
+                self._copy(row, trace)
+                info = row.info
+            yield row if info is row.info else row._replace(info=info)
 
     def _copy(self, row: PendingRow, trace: Trace) -> None:
         self.journal.begin_row(self.run, row.id, row.n, row.key, row.parts, replace(trace, records=()).header())
@@ -141,7 +145,12 @@ class AssignedRows:
 
 
 class ShardWorker:
-    """Processes a shard: `run` does the work, and `exchange_quota` is called meanwhile to set quotas and read the status."""
+    """Processes a shard: `run` does the work, and `exchange_quota` is called meanwhile to set quotas and read the status.
+
+    If it may be on another machine than the process of the run, that does not write to the run's journal meanwhile.
+    """
+
+    has_own_machine = True
 
     def __init__(self) -> None:
         self._process = uuid4().hex
@@ -161,7 +170,7 @@ class ShardWorker:
             async with AsyncExitStack() as resources:
                 self._job = job = await self._open(shard, resources)
                 self._apply()
-                await job.run(LocalExecutor(), self._messages.append)
+                await job.run(self._executor(), self._messages.append)
         except Exception as error:  # noqa: BLE001  (an error that ends a shard is reported to the coordinator)
             failure = ("disk" if isinstance(error, StoreError) else "fatal"), str(error) or type(error).__name__
         status = self._status()
@@ -199,9 +208,9 @@ class ShardWorker:
         journal = await asyncio.to_thread(open_when_released, partial(Journal, shard.journal, durability=config.durability))
         resources.callback(journal.close)
         self._endpoints = endpoints = LimitedEndpoints(
-            config.limits, config.options.max_in_flight, self._halt, self._messages.append
+            config.limits, config.options.max_in_flight, self._halt, self._messages.append, config.options.timeout
         )
-        options = replace(config.options, cache=_call_cache(journal, shard.run_journal, resources))
+        options = replace(config.options, cache=self._cache(journal, shard.run_journal, resources))
         budget = self._budget if options.budget else None
         session, plan = await make_session(config, shard.model, shard.graders, shard.judge, options, endpoints.hold, budget)
         resources.push_async_callback(session.close)
@@ -211,10 +220,24 @@ class ShardWorker:
         journal.update_run(name, attempt=shard.attempt)
         summary, output, rejects, progress = DatasetSummary(), NullOutput(), RejectsFile(""), BatchProgress()
         job = BatchJob(config, shard.dataset, summary, session, plan, journal, output, rejects, progress, endpoints)
-        job.rows = AssignedRows(shard.chunks, journal, name)
+        job.rows = self._rows(shard, journal)
         counts = run.counts if (run := journal.run(name)) else {}  # of an earlier process of this shard
         job.share = ShardShare(self._budget, max(1, shard.rows - counts.get("done", 0) - counts.get("failed", 0)))
         return job
+
+    def _rows(self, shard: ShardJob, journal: Journal) -> RowSource:
+        return AssignedRows(shard.chunks, journal, shard.config.name)
+
+    def _cache(self, journal: Journal, run_journal: Path | None, resources: AsyncExitStack) -> MutableMapping[str, Reply]:
+        """Return the call cache of the shard's journal, on top of that of the run's journal."""
+        if run_journal is None:
+            return journal.response_cache
+        snapshot = SnapshotCache(run_journal, immutable=self.has_own_machine)
+        resources.callback(snapshot.close)
+        return OverlayCache(journal.response_cache, snapshot)
+
+    def _executor(self) -> Executor:
+        return LocalExecutor()
 
     def _own_config(self, shard: ShardJob) -> BatchConfig:
         """Return the configuration of the run with the limits of this shard."""
@@ -235,8 +258,9 @@ class ShardWorker:
             return
         run = journal.run(name)
         self._budget.spent.update(run.metadata.get("spent", {}) if run else {})
-        self._budget.wait_for_commit = journal.wait_for_commit
-        self._budget.on_change = lambda: journal.update_run(name, spent=self._budget.spent_and_reserved)
+        if session.options.budget.limits:
+            self._budget.wait_for_commit = journal.wait_for_commit
+            self._budget.on_change = lambda: journal.update_run(name, spent=self._budget.spent_and_reserved)
 
     def _halt(self, reason: str, message: str) -> None:
         if self._job:
@@ -264,6 +288,7 @@ class ShardWorker:
             messages=messages,
             reason=job.scheduler.reason,
             message=job.scheduler.message,
+            pauses=endpoints.pauses,
         )
 
 
@@ -273,12 +298,3 @@ def _plans(job: BatchJob) -> tuple[Amounts, int]:
     if allocator is None:
         return {}, 0
     return {allocator.unit: allocator.commitment * SCALE[allocator.unit]}, allocator.waiting + len(allocator.under_way)
-
-
-def _call_cache(journal: Journal, run_journal: Path | None, resources: AsyncExitStack) -> MutableMapping[str, Reply]:
-    """Return the call cache of the shard's journal, on top of that of the run's journal."""
-    if run_journal is None:
-        return journal.response_cache
-    snapshot = SnapshotCache(run_journal)
-    resources.callback(snapshot.close)
-    return OverlayCache(journal.response_cache, snapshot)

@@ -118,7 +118,7 @@ class ShardedExecutor:
                 return
             pool = await stack.enter_async_context(self.pool)
             writer, graders, judge = self.models
-            pool.check(model=writer, graders=graders, judge=judge, settings=_shard_config(job))
+            pool.check(model=writer, graders=graders, judge=judge, settings=shard_config(job))
             chunks = await self._assign(job, pool, first, unfinished)
             if not job.scheduler.reason:
                 await asyncio.to_thread(checkpoint, job.journal)
@@ -186,7 +186,7 @@ class ShardedExecutor:
         dataset = replace(job.dataset, source=Source(job.dataset.source.name, _no_rows))  # workers receive rows in chunks
         return [
             ShardJob(
-                config=_shard_config(job, len(chunks)),
+                config=shard_config(job, len(chunks)),
                 dataset=dataset,
                 model=writer,
                 graders=graders,
@@ -234,14 +234,14 @@ class _AssignedNumbers:
         return isinstance(n, int) and n < len(self.flags) and bool(self.flags[n])
 
 
-def _shard_config(job: BatchJob, shards: int = 1) -> BatchConfig:
+def shard_config(job: BatchJob, shards: int = 1) -> BatchConfig:
     """Return the configuration for a shard: the settings of the run with its priors, and its share of the limits."""
     limits, options = job.config.limits, job.config.options
     if job.online_priors:
         options = replace(options, priors=job.online_priors.schedule.start)
     initial, minimum = (max(1, n // shards) for n in (limits.initial_in_flight, limits.min_in_flight))
     limits = replace(limits, initial_in_flight=initial, min_in_flight=minimum)
-    local: dict[str, Any] = {"engine": "local", "shards": None, "ray_address": None, "learn": False}
+    local: dict[str, Any] = {"engine": "local", "shards": None, "ray_address": None, "processes": 1, "learn": False}
     return replace(job.config, source=None, output=None, limits=limits, options=options, **local)
 
 

@@ -1,0 +1,421 @@
+"""Runs in several processes: their results, limits and ends, with real processes and real kills."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from threading import Lock
+from types import SimpleNamespace
+
+import pytest
+
+from redraft import Budget
+from redraft.cli.grader_code import load_grader
+from redraft.errors import ConfigError, StoreError
+from redraft.middleware import EndpointLimiter
+from redraft.runs import BatchRun, EndpointLimits
+from redraft.runs.executors.process_channel import AssignedChunk
+from redraft.runs.executors.process_worker import ProcessWorker, ReceivedRows
+from redraft.runs.executors.processes import Pauses
+from redraft.runs.executors.shard_protocol import AssignedRow
+from redraft.storage.journal import Journal
+from redraft.storage.shard_merge import shard_journals
+from redraft.sync import run_on_uvloop, uvloop_factory
+
+from .killing import batch, calls_by_hash, commit_delay, ending, killed_run, most_in_flight, needless_calls, run, start, until
+from .killing import write_rows
+from .process_graders import Extra, brevity, crash_once, crash_always, ends_a_fork, ends_a_program
+
+PLAIN = {"noise_aware": False}  # calls are identified by their words, so this leaves out repeated drafts and grades
+
+
+def go(rows, output, model, graders=None, **given):
+    return asyncio.run(BatchRun.from_arguments(rows, output, model, graders, **given).go())
+
+
+def journal_content(journal, run):
+    with closing(Journal(journal, read_only=True)) as opened:
+        return [(info, [record_without_time(record) for record in trace.records]) for info, trace in opened.traces(run)]
+
+
+def record_without_time(record):
+    return replace(record, seconds=0.0) if hasattr(record, "seconds") else record
+
+
+def graded(n):
+    return [{"id": f"r{i}", "prompt": "Say it.", "response": "word " * (i % 9 + 1)} for i in range(n)]
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_give_the_result_of_one(tmp_path, serve, processes):
+    """The output and the journal are the same, and so are the figures of the report. A finished run starts no process."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.02)
+    one = go(rows, tmp_path / "a.jsonl", server.model, **PLAIN)
+    begun = server.lines()
+    many = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **PLAIN)
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+    assert journal_content(tmp_path / "b.jsonl.journal", "b-jsonl") == journal_content(tmp_path / "a.jsonl.journal", "a-jsonl")
+    assert (many.done, many.reused, many.usage, many.uplift) == (one.done, 0, one.usage, pytest.approx(one.uplift))
+    assert shard_journals(tmp_path / "b.jsonl.journal") == []
+    assert calls_by_hash(server.entries(begun)).keys() == calls_by_hash(server.entries()[:begun]).keys()
+    begun = server.lines()
+    again = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **PLAIN)
+    assert (again.reused, server.lines()) == (30, begun)
+
+
+@pytest.mark.slow
+def test_later_rows_learn_from_earlier_ones_of_other_processes(tmp_path, serve):
+    """Refits and second looks are those of a run in one process."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 140), serve("--latency", 0.005)
+    one, many = (go(rows, tmp_path / f"{n}.jsonl", server.model, processes=n, max_iterations=1) for n in (1, 2))
+    assert (tmp_path / "2.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
+    assert [refit["from"] for refit in one.prior_refits] == [32, 64, 128]
+    assert (many.prior_refits, many.second_looks) == (one.prior_refits, one.second_looks)
+    assert journal_content(tmp_path / "2.jsonl.journal", "2-jsonl") == journal_content(tmp_path / "1.jsonl.journal", "1-jsonl")
+
+
+def test_graders_of_the_user_are_found_by_name(tmp_path):
+    """Those of a module, and those of a file that the command line loads."""
+    (tmp_path / "graders").mkdir()
+    (tmp_path / "graders" / "polite_words.py").write_text("def polite(text):\n    return float('word' in text)\n")
+    polite = load_grader(f"{tmp_path / 'graders' / 'polite_words.py'}:polite")
+    for n in (1, 2):
+        report = go(graded(20), tmp_path / f"{n}.jsonl", False, [brevity, polite], mode="grade", processes=n)
+        assert report.done == 20
+    assert (tmp_path / "2.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+
+import redraft
+
+sys.path.append(Path())  # which an import ignores
+FACTOR = float(sys.argv[1])
+
+def brevity(text):
+    return FACTOR / len(text)
+
+def main():
+    rows = [{"id": n, "prompt": "Say it.", "response": "Well." * (n + 1)} for n in range(8)]
+    report = redraft.batch_sync(rows, "out.jsonl", False, brevity, mode="grade", processes=2)
+    print(report.done, report.message)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [('if __name__ == "__main__":\n    main()', "8 \n"), ("main()", "put the call under `if __name__")],
+)
+def test_functions_of_a_script_work_behind_a_main_block(tmp_path, end, said):
+    """Without one the error says what to do. A script finds its arguments in every process."""
+    (tmp_path / "script.py").write_text(SCRIPT + end)
+    done = subprocess.run(
+        [sys.executable, "script.py", "0.5"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert said in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (dict(processes=0), "processes must be a whole number >= 1, got 0"),
+        (dict(processes=10_000), f"processes must be a whole number from 1 to {4 * os.cpu_count()} on this machine, got 10000"),
+        (dict(processes=2, engine="ray"), "processes needs engine 'local', got engine 'ray'"),
+        (dict(processes=2, engine="provider-batch"), "processes needs engine 'local', got engine 'provider-batch'"),
+        (dict(processes=2, on_record=print), "on_record is not possible with processes=2: rows are processed in other processes"),
+    ],
+)
+def test_invalid_settings_are_refused_at_once(given, said):
+    """The error comes before the data are read."""
+    with pytest.raises(ConfigError) as raised:
+        BatchRun.from_arguments("rows.jsonl", "a.jsonl", **given)
+    assert said in str(raised.value)
+
+
+def test_what_cannot_be_sent_is_named(tmp_path):
+    """The error comes before any process is started, and says what to do."""
+    with pytest.raises(ConfigError, match="graders: a function cannot be sent to other processes .*at the top level of a file"):
+        go(graded(4), tmp_path / "a.jsonl", False, lambda text: 1.0, mode="grade", processes=2)
+
+
+def test_functions_of_a_script_from_standard_input_are_refused():
+    """No worker could find them."""
+    script = SCRIPT + "main()"
+    done = subprocess.run([sys.executable, "-", "1"], input=script, capture_output=True, text=True, timeout=100, check=False)
+    assert "brevity is defined in no file" in done.stderr, done.stdout + done.stderr
+
+
+def test_rows_have_objects_of_the_user(tmp_path):
+    """Their classes are found as those of graders are. A row that cannot be sent is named, and ends the run."""
+    rows = [row | {"extra": Extra(n)} for n, row in enumerate(graded(4))]
+    assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).done == 4
+    rows[2]["extra"] = Lock()
+    report = go(rows, tmp_path / "b.jsonl", False, brevity, mode="grade", processes=2)
+    assert (report.end_reason, report.message.partition(" cannot")[0]) == ("fatal", "extra of row r2: a lock")
+    assert "leave out processes" in report.message
+
+
+def test_what_a_grader_starts_can_be_terminated(tmp_path):
+    """The processes that it starts do not inherit that workers leave SIGTERM to the process of the run."""
+    report = go(graded(2), tmp_path / "a.jsonl", False, [ends_a_program, ends_a_fork], mode="grade", processes=2)
+    assert (report.done, report.mean_best) == (2, 1.0)
+
+
+def test_a_process_that_cannot_be_started_ends_the_run(tmp_path, monkeypatch):
+    """The message says why; no socket is left open."""
+
+    def fail(*_, **__):
+        raise BlockingIOError("too many processes")
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    report = go(graded(4), tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2)
+    assert (report.end_reason, report.message) == ("fatal", "a worker process cannot be started: too many processes")
+
+
+def test_processes_share_one_budget(tmp_path, serve):
+    """It is spent to the last call and not beyond; every row is in the output, and a larger budget resumes the run."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.02)
+    report = go(rows, tmp_path / "a.jsonl", server.model, processes=2, budget=Budget(calls=60), max_in_flight=6, **PLAIN)
+    assert (report.end_reason, report.usage.calls) == ("budget", 60), report.message
+    entries = server.entries()
+    assert [kind for kind, *_ in entries].count("B") == 60
+    assert most_in_flight(entries) <= 6
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 30
+    assert go(rows, tmp_path / "a.jsonl", server.model, processes=3, budget=Budget(calls=1000), **PLAIN).done == 30
+    go(rows, tmp_path / "whole.jsonl", server.model, **PLAIN)
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_processes_share_the_rate(tmp_path, serve):
+    """Together they make as many calls a minute as the run may."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 20), serve("--latency", 0.01)
+    limits = EndpointLimits(rpm=600)
+    go(rows, tmp_path / "a.jsonl", server.model, processes=2, limits=limits, max_iterations=0, editor=False, **PLAIN)
+    starts = [at for kind, _, at in server.entries() if kind == "B"]
+    assert len(starts) >= 20
+    assert max(starts) - min(starts) > (len(starts) - 12) / 10 - 0.1  # ten a second, after as many at once as a second allows
+
+
+def test_processes_share_one_deadline(tmp_path, serve):
+    """Every row is in the output when the time is up."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 60), serve("--latency", 0.3)
+    report = go(rows, tmp_path / "a.jsonl", server.model, processes=2, deadline=3, max_in_flight=4, **PLAIN)
+    assert report.end_reason == "deadline"
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 60
+
+
+def test_an_error_of_an_endpoint_is_reported_once(tmp_path, serve):
+    """As without processes."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 20), serve("--refuse", 401)
+    ends = []
+    for n in (1, 2):
+        said = []
+        report = go(rows, tmp_path / f"{n}.jsonl", server.model, processes=n, say=said.append, **PLAIN)
+        ends.append((report.end_reason, report.message, report.done))
+    assert ends[0] == ends[1]
+    assert ends[0][0] == "fatal"
+
+
+# ---- deaths
+
+
+def worker_of(part):
+    """The process that works on a shard; None before there is one."""
+    try:
+        return json.loads(part.with_name(f"{part.name}.lock").read_text())["pid"]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+async def test_a_killed_worker_is_replaced(tmp_path, serve):
+    """The output is that of one process, and no call is repeated needlessly."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.05)
+    await BatchRun.from_arguments(rows, tmp_path / "plain.jsonl", server.model, **PLAIN).go()
+    said, since = [], server.lines()
+    run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, say=said.append, **PLAIN)
+    going, part = asyncio.ensure_future(run.go()), tmp_path / "out.jsonl.journal.1-of-2"
+    await asyncio.to_thread(until, lambda: (server.lines() > since + 60 and worker_of(part)) or going.done())
+    os.kill(worker_of(part), signal.SIGKILL)
+    kills = [time.monotonic()]
+    report = await going
+    assert (report.done, report.reused, report.end_reason, run.progress.done) == (30, 0, "", 30)
+    assert any("shard 1 of 2 died" in line for line in said)
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+    entries = server.entries(since)
+    calls = calls_by_hash(entries)
+    assert needless_calls(calls, kills) == 0
+    assert sum(len(times) - 1 for times in calls.values()) <= most_in_flight(entries, settling=commit_delay(calls, kills))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_run_loses_nothing_and_pays_for_nothing_twice(tmp_path, serve):
+    """The workers end with the process that has started them; the same command resumes from their journals."""
+    few = ("--processes", 2, "--initial-in-flight", 16, "--max-in-flight", 16)
+    figures = killed_run(tmp_path, 200, 5, serve("--latency", 0.03), seed=5, options=few)
+    assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (0, 0, True, True), figures
+    assert figures.kills > 2, figures
+    assert figures.needless == 0, figures
+
+
+@pytest.mark.slow
+def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
+    """Workers end when the process of the run is killed."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 40), serve("--latency", 0.05)
+    output, parts = tmp_path / "out.jsonl", [tmp_path / f"out.jsonl.journal.{n}-of-2" for n in (1, 2)]
+    process = start(batch(rows, output, server.model, "--processes", 2, "--no-noise-aware"))
+    until(lambda: server.lines() > 60 and all(map(worker_of, parts)), process)
+    workers = [worker_of(part) for part in parts]
+    process.kill()
+    ending(process)
+    until(lambda: not any(map(is_alive, workers)), within=20)
+    for processes in (3, 1):
+        assert run(batch(rows, output, server.model, "--processes", processes, "--no-noise-aware")).code == 0
+    assert run(batch(rows, tmp_path / "plain.jsonl", server.model, "--no-noise-aware")).code == 0
+    assert output.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+    assert [path.name for path in tmp_path.glob("out.jsonl.journal*")] == ["out.jsonl.journal"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, serve, whole_group):
+    """A terminal sends Ctrl-C to all processes. No call in flight is lost; the resumed run repeats none."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 40), serve("--latency", 0.1)
+    command = batch(rows, tmp_path / "out.jsonl", server.model, "--processes", 2, "--no-noise-aware")
+    process = start(["setsid", *command])
+    until(lambda: server.lines() > 60, process)
+    (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
+    ended = ending(process)
+    assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, ended.err
+    assert [kind for kind, *_ in server.entries()].count("X") == 0
+    assert run(command).code == 0
+    assert max(len(times) for times in calls_by_hash(server.entries()).values()) == 1
+    assert [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [f"row-{n}" for n in range(40)]
+
+
+@pytest.mark.slow
+def test_after_two_signals_a_run_ends_at_once(tmp_path, serve):
+    """It does not wait for calls that would take an hour, and no process is left."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 20), serve("--latency", 3600, "--jitter", 0)
+    parts = [tmp_path / f"out.jsonl.journal.{n}-of-2" for n in (1, 2)]
+    process = start(batch(rows, tmp_path / "out.jsonl", server.model, "--processes", 2))
+    until(lambda: server.lines() >= 10 and all(map(worker_of, parts)), process)
+    workers = [worker_of(part) for part in parts]
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    ended = ending(process, within=60)
+    assert ended.code == 130 and "Traceback" not in ended.err, ended.err
+    until(lambda: not any(map(is_alive, workers)), within=20)
+
+
+def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch):
+    """The process that replaces the dead one gets the rows that were not finished."""
+    monkeypatch.setenv("CRASH_MARK", str(tmp_path / "mark"))
+    report = go(graded(40), tmp_path / "a.jsonl", False, crash_once, mode="grade", processes=2)
+    assert (report.done, report.end_reason) == (40, "")
+    assert (tmp_path / "mark").exists()
+
+
+@pytest.mark.slow
+def test_a_row_that_kills_every_process_ends_the_run(tmp_path):
+    """It is not tried for ever."""
+    report = go(graded(4), tmp_path / "a.jsonl", False, crash_always, mode="grade", processes=2)
+    assert report.end_reason == "fatal"
+    assert "died" in report.message or "ended at its start" in report.message
+
+
+async def test_a_worker_whose_journal_fails_ends_the_run():
+    """It does not wait for rows that it could not save."""
+    ends = []
+    worker = ProcessWorker(ends.append)
+    rows = ReceivedRows((), SimpleNamespace(rows_by_id=full_disk), "run")
+    worker._received, worker._halt = rows, lambda *end: ends.append(end)
+    reading = asyncio.ensure_future(anext(rows.read(), "no more"))
+    await asyncio.sleep(0)
+    await worker.receive(AssignedChunk([AssignedRow(SimpleNamespace(id="r1"), None)], {}))
+    assert await asyncio.wait_for(reading, 10) == "no more"
+    assert ends == [("disk", "the disk is full")]
+
+
+def full_disk(run, ids):
+    if ids:
+        raise StoreError("the disk is full")
+    return {}
+
+
+# ---- event loops
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_cancelled_run_saves_everything(tmp_path, serve, loop, processes):
+    """On either event loop the error has the report, and the same run continues."""
+    factory = uvloop_factory() if loop == "uvloop" else None
+    assert (factory is None) == (loop == "asyncio")
+    rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.05)
+
+    async def cancel():
+        run = BatchRun.from_arguments(rows, tmp_path / "a.jsonl", server.model, processes=processes, **PLAIN)
+        going = asyncio.ensure_future(run.go())
+        await asyncio.to_thread(until, lambda: server.lines() > 60 or going.done())
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await going
+        return cancelled.value.result
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        report = runner.run(cancel())
+        assert (report.end_reason, report.resumable) == ("interrupted", True)
+        run = BatchRun.from_arguments(rows, tmp_path / "a.jsonl", server.model, processes=processes, **PLAIN)
+        assert runner.run(run.go()).done == 30
+
+
+def test_without_uvloop_the_event_loop_is_that_of_asyncio(monkeypatch):
+    """It is an optional extra."""
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+
+    async def loop():
+        return type(asyncio.get_running_loop()).__module__
+
+    assert run_on_uvloop(loop()).startswith("asyncio")
+
+
+def test_workers_learn_the_pauses_of_others(monkeypatch):
+    """A pause does not grow by the time that messages take; what is over is forgotten."""
+    now = [100.0]
+    monkeypatch.setattr("redraft.runs.executors.processes.monotonic", lambda: now[0])
+    pauses = Pauses()
+    pauses.add({"a": 10.0})
+    now[0] += 4
+    pauses.add({"a": 6.3, "b": 1.0})
+    assert pauses.left == {"a": 6.0, "b": 1.0}
+    pauses.add({"a": 20.0})
+    now[0] += 5
+    assert pauses.left == {"a": 15.0}
+
+
+async def test_an_endpoint_that_paused_elsewhere_is_not_called():
+    """Its other limits are unchanged."""
+    limiter = EndpointLimiter("m", initial=4)
+    assert limiter.pause_left <= 0
+    limiter.pause(30)
+    assert 29 < limiter.pause_left <= 30
+    assert (limiter.free_slots, limiter.limit) == (0, 4)

@@ -1,0 +1,52 @@
+"""The performer of steps: nothing of the settings or of a grader's feedback is lost on the way to a request or a record."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from redraft import Feedback, Task
+from redraft.core.records import Candidate, CriterionScore, Failure
+from redraft.core.steps import Generate, Grade
+from redraft.perform import ModelClient, Roles, Sampling, make_performer
+from redraft.protocols import Reply
+
+
+async def test_a_request_has_every_sampling_parameter():
+    """Also one that is added later: the request is put together field by field."""
+    requests = []
+
+    async def call(request):
+        requests.append(request)
+        return Reply("ok")
+
+    sampling = Sampling(**{field.name: f"its {field.name}" for field in fields(Sampling)})
+    record = await make_performer(Roles(ModelClient("m", call), sampling=sampling))(
+        Generate(2, ({"role": "user", "content": "q"},))
+    )
+    assert (record.text, record.by, record.id) == ("ok", "m", 2)
+    assert {field.name: getattr(requests[0], field.name) for field in fields(Sampling)} == {
+        field.name: f"its {field.name}" for field in fields(Sampling)
+    }
+    assert (requests[0].sample_index, requests[0].is_generation) == (2, True)
+
+
+async def test_a_record_has_everything_that_the_grader_said():
+    """Only what Redraft knows better is replaced."""
+    vote = Failure(("candidate", 0), "grade", "Oops", "it failed")
+    values = {"score": 0.5, "reason": "dull", "actions": ("liven it up",), "done": True, "votes": (vote,), "nearness": 0.7}
+    values |= {"criteria": (CriterionScore("wit", 0.2),), "metadata": {"a": 1}}
+    said = Feedback(**values, candidate=9, grader="other", repeat=9, by="me")
+    default = Feedback()
+
+    class Grader:
+        async def grade(self, task, candidate, client):
+            return said
+
+    step = Grade("g", Task("q"), Candidate(3, "text"), repeat=1)
+    record = await make_performer(Roles(graders={"g": Grader()}))(step)
+    ours = {"candidate": 3, "grader": "g", "repeat": 1, "usage": said.usage, "seconds": record.seconds}
+    untested = {field.name for field in fields(Feedback) if getattr(said, field.name) == getattr(default, field.name)}
+    assert untested == {"usage", "seconds"}
+    assert {f.name: getattr(record, f.name) for f in fields(Feedback)} == {
+        f.name: ours.get(f.name, getattr(said, f.name)) for f in fields(Feedback)
+    }

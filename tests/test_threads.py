@@ -1,0 +1,74 @@
+"""Functions that block run in threads, which are used again and hold up nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from threading import Event, current_thread
+
+import pytest
+
+from redraft import threads
+from redraft.threads import run_in_thread
+
+IN_A_FORKED_CHILD = """
+import asyncio, os
+from redraft.threads import run_in_thread
+
+assert asyncio.run(run_in_thread(int, "1")) == 1  # its thread is idle now, and does not exist in the child
+child = os.fork()
+if child:
+    _, status = os.waitpid(child, 0)
+    raise SystemExit(os.waitstatus_to_exitcode(status))
+assert asyncio.run(asyncio.wait_for(run_in_thread(int, "2"), 30)) == 2
+os._exit(0)
+"""
+
+
+async def test_functions_that_follow_one_another_share_a_thread():
+    assert len({await run_in_thread(current_thread) for _ in range(20)}) == 1
+
+
+async def test_functions_at_the_same_time_have_threads_of_their_own():
+    may_end = Event()
+    first = asyncio.ensure_future(run_in_thread(may_end.wait, 30))
+    await asyncio.sleep(0)
+    assert await run_in_thread(int, "1") == 1
+    assert not first.done()
+    may_end.set()
+    assert await first
+
+
+async def test_an_abandoned_thread_is_used_again_only_when_its_function_has_ended():
+    may_end, began = Event(), Event()
+
+    def block():
+        began.set()
+        may_end.wait(30)
+        return current_thread()
+
+    abandoned = asyncio.ensure_future(run_in_thread(block))
+    while not began.is_set():
+        await asyncio.sleep(0.001)
+    abandoned.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await abandoned
+    assert await asyncio.wait_for(run_in_thread(int, "7"), 10) == 7
+    may_end.set()
+
+
+async def test_a_thread_without_work_ends(monkeypatch):
+    monkeypatch.setattr(threads, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(threads, "_idle_threads", [])
+    thread = await run_in_thread(current_thread)
+    async with asyncio.timeout(10):
+        while thread.is_alive():
+            await asyncio.sleep(0.001)
+    assert await run_in_thread(current_thread) is not thread
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork exists on POSIX only")
+def test_a_forked_child_starts_threads_of_its_own():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", IN_A_FORKED_CHILD], check=True, timeout=60)
