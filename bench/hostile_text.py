@@ -5,9 +5,9 @@
 Every operation (`hostile.py`: each requirement's check and repairs, each computed grader) reads every hostile text in four
 shapes, at 64 Ki and 256 Ki characters, in a worker whose CPU time is limited. The slowest texts of each operation then
 have 1 Mi characters. Passed is an exponent of at most 1.3 in the length, or *unknown* at the limit. Then the operation runs
-as in a refinement, on its slowest texts, with a length just short enough for this process and with 1 Mi characters, beside a task
-that ticks: no tick may be 50 ms late. A failure is measured up to four times more, since other programs may have caused it, and the
-best counts. The exit code is 1 if a goal is missed.
+as in a refinement, on its slowest texts, with a length just short enough for no thread, with one for this process and with 1 Mi
+characters, beside a task that ticks: no tick may be 50 ms late. A failure is measured up to four times more, since other programs
+may have caused it, and the best counts. The exit code is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from rich.table import Table
 from hostile import ATOMS, SHAPES, Operation, cpu_seconds, hostile, operations
 from redraft.compute import IN_PROCESS, run
 from redraft.errors import ComputeLimitError, RedraftError
+from redraft.requirements.spec import AT_ONCE
 
 SMALL, LARGE, HUGE = 2**16, 2**18, 2**20
 EXPONENT, GAP = 1.3, 0.050
 TRIFLE = 0.050  # seconds of CPU time: below that a clock's steps are a large part
 SLOWEST = 2  # texts of each operation that are tried at full length
 TRIES = 5
-AT_ONCE = 2
+TOGETHER = 2  # measurements in worker processes
 
 
 @dataclass
@@ -107,7 +108,7 @@ async def blocked_time(operation: Operation, text: str) -> float:
 
 async def measure_delay(found: OperationFigures) -> None:
     """Measure the longest time for which an operation blocks the event loop."""
-    for (atom, shape), size in product(found.slowest, (IN_PROCESS * 9 // 10, HUGE)):
+    for (atom, shape), size in product(found.slowest, (AT_ONCE * 9 // 10, IN_PROCESS * 9 // 10, HUGE)):
         text, best = hostile(atom, shape, size), math.inf
         for _ in range(TRIES):
             best = min(best, await blocked_time(found.operation, text))
@@ -121,7 +122,7 @@ async def measure(chosen: list[Operation], share: float, seed: int) -> list[Oper
     draw = random.Random(seed)
     found = [OperationFigures(operation) for operation in chosen]
     pairs = [(one, text) for one in found for text in product(ATOMS, SHAPES) if draw.random() < share]
-    places = asyncio.Semaphore(AT_ONCE)
+    places = asyncio.Semaphore(TOGETHER)
 
     async def one_of(one: OperationFigures, text: tuple[str, str]) -> None:
         async with places:

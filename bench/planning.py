@@ -27,7 +27,7 @@ from redraft.quality.tree import TREE_CACHE
 from redraft.usage import Usage
 from tables import table, write
 
-GOAL = 1.0
+GOAL = 0.3
 MAX_ATTEMPTS = 1000  # attempts, so that all choices are open
 PLAIN = SelfRefine(target(1.0) | patience(MAX_ATTEMPTS) | max_iterations(MAX_ATTEMPTS))
 NOISE_AWARE = Adaptive(PLAIN, min_expected_gain=0.0, max_attempts=MAX_ATTEMPTS)
@@ -101,7 +101,7 @@ def main():
     figures = {name: {"median_ms": median(ms), "p90_ms": quantiles(ms, n=10)[-1]} for name, ms in took.items()}
     print(f"planning one step at {given.candidates} candidates, {given.traces} traces; goal: {GOAL:g} ms\n")
     rows = [
-        [name, f"{f['median_ms']:.3f}", f"{f['p90_ms']:.3f}", "met" if f["p90_ms"] < GOAL else "missed"]
+        [name, f"{f['median_ms']:.3f}", f"{f['p90_ms']:.3f}", "met" if f["median_ms"] <= GOAL else "missed"]
         for name, f in figures.items()
     ]
     table(["", "CPU ms, median", "p90", "goal"], rows)

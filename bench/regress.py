@@ -4,6 +4,7 @@
 
 Each revision is checked out into a temporary folder with its own environment, which reuses the libraries of the environment that
 runs this script, and runs its own benchmark scripts. The order is A B B A A B ..., so that a slow machine affects both.
+A benchmark, or a figure, that one of the revisions does not have is named and left out.
 The exit code is 1 if a ratio's interval lies wholly above the limit, 2 if a benchmark could not be run.
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import subprocess
 import sys
 import tarfile
@@ -21,35 +21,63 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from math import exp, fsum, log
+from math import exp, log, sqrt
 from pathlib import Path
+from statistics import geometric_mean, stdev
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 from tables import table, write
 
-RESAMPLES = 10_000
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # quantiles of Student's t, for 1 to 10 or more
+BATCH, TWO_PROCESSES = "redraft batch", "redraft batch --processes 2"  # contenders of batch.py
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # modules are compiled once
 HEADER = ["", "A", "B", "B / A", "95 % interval", ""]
 
 
-def overhead(data: dict[str, Any]) -> Iterator[tuple[str, float]]:
+Figures: TypeAlias = Iterator[tuple[str, float]]  # names and values; less is better
+
+
+def overhead(data: dict[str, Any]) -> Figures:
     for name in ("redraft, client alone", "redraft, whole loop"):
         yield f"{name}: CPU ms/call", data["results"][name]["cpu_ms_per_call"]
 
 
-def batch(data: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def batch(data: dict[str, Any]) -> Figures:
     for results in data["results"].values():
-        yield "redraft batch: CPU s/1000", results["redraft batch"]["cpu_s_per_1000"]
+        yield f"{BATCH}: CPU s/1000", results[BATCH]["cpu_s_per_1000"]
+        for name in (BATCH, TWO_PROCESSES):
+            if name in results:
+                yield f"{name}: wall s/1000", 1000 / results[name]["rows_per_s"]
 
 
-def planning(data: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def planning(data: dict[str, Any]) -> Figures:
     for name, took in data["ways"].items():
         yield f"{name}: CPU ms/step", took["median_ms"]
 
 
-def startup(data: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    for name in ("import redraft", "redraft.refine", "redraft --help"):
-        yield f"{name}: wall ms", data["wall_ms"][name]
+def scaling(data: dict[str, Any]) -> Figures:
+    for name, result in data["results"].items():
+        size = max(result["cpu_ms"], key=int)
+        yield f"{name}, {size}: CPU ms", result["cpu_ms"][size]
+
+
+def startup(data: dict[str, Any]) -> Figures:
+    for name in ("import redraft", "redraft.refine", "first answer, aiohttp", "redraft --help"):
+        if name in data["wall_ms"]:
+            yield f"{name}: wall ms", data["wall_ms"][name]
+
+
+def journal(data: dict[str, Any]) -> Figures:
+    yield "journal, a row: us", 1e6 * data["grouped_s_per_row"]
+    yield "journal, a trace read: us", 1e6 / data["traces/s"]
+
+
+def memory(data: dict[str, Any]) -> Figures:
+    for size in data["sizes"]:
+        yield f"{size['rows']} rows graded: s", size["seconds"]
+        yield f"{size['rows']} rows resumed: s", size["again_s"]
+        yield f"{size['rows']} rows: peak MB", size["peak_mb"]
 
 
 @dataclass(frozen=True)
@@ -57,14 +85,17 @@ class Benchmark:
     """A script of `bench/`, its options, and how to read its figures."""
 
     options: tuple[str, ...]
-    figures: Callable[[dict[str, Any]], Iterator[tuple[str, float]]]
+    figures: Callable[[dict[str, Any]], Figures]
 
 
 BENCHMARKS = {
     "overhead": Benchmark(("--calls", "1024", "--rounds", "1"), overhead),
-    "batch": Benchmark(("--rows", "1500", "--rounds", "1", "--only", "redraft batch"), batch),
+    "batch": Benchmark(("--rows", "1500", "--rounds", "1", "--only", BATCH, "--only", TWO_PROCESSES), batch),
     "planning": Benchmark(("--traces", "150"), planning),
+    "scaling": Benchmark(("--rounds", "1"), scaling),
     "startup": Benchmark(("--runs", "20"), startup),
+    "journal": Benchmark(("--rows", "20000"), journal),
+    "memory": Benchmark(("--rows", "5000"), memory),
 }
 
 
@@ -82,27 +113,28 @@ def check_out(repository: Path, revision: str, folder: Path) -> Path:
     return next((folder / "env").glob("[bS]*/python*")).with_name("python")
 
 
+def script_of(name: str, folder: Path) -> Path:
+    """Return the path of a benchmark's script among the files of a revision."""
+    return folder / "tree" / "bench" / f"{name}.py"
+
+
 def run(name: str, folder: Path, python: Path) -> dict[str, float]:
     """Return the figures of one run of a benchmark, by name. Raises RuntimeError if it fails."""
     benchmark, output = BENCHMARKS[name], folder / "figures.json"
     output.unlink(missing_ok=True)
-    script = folder / "tree" / "bench" / f"{name}.py"
-    command = [str(python), str(script), *benchmark.options, "--json", str(output)]
-    ended = subprocess.run(command, cwd=folder / "tree", check=False, capture_output=True, text=True)
+    command = [str(python), str(script_of(name, folder)), *benchmark.options, "--json", str(output)]
+    ended = subprocess.run(command, cwd=folder / "tree", env=ENVIRONMENT, check=False, capture_output=True, text=True)
     if not output.exists():
         raise RuntimeError(f"{name}.py wrote no figures (exit code {ended.returncode}):\n{ended.stderr[-2000:]}")
     return dict(benchmark.figures(json.loads(output.read_text())))
 
 
-def geometric_mean(values: list[float]) -> float:
-    return exp(fsum(map(log, values)) / len(values))
-
-
-def interval(ratios: list[float], seed: int = 1) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of the geometric mean, by pairs."""
-    chance = random.Random(seed)
-    means = sorted(geometric_mean(chance.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
-    return means[round(0.025 * (RESAMPLES - 1))], means[round(0.975 * (RESAMPLES - 1))]
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the geometric mean: Student's t of the logarithms, which few pairs make wide."""
+    freedom = len(ratios) - 1
+    error = stdev(map(log, ratios)) / sqrt(len(ratios))
+    factor = exp(error * T_975[min(freedom, len(T_975)) - 1])
+    return geometric_mean(ratios) / factor, geometric_mean(ratios) * factor
 
 
 def compare(a: list[float], b: list[float], limit: float) -> dict[str, Any]:
@@ -134,12 +166,27 @@ def arguments() -> argparse.Namespace:
     return given
 
 
+def in_both(given: argparse.Namespace, places: list[tuple[Path, Path]]) -> list[str]:
+    """Return the names of the benchmarks to run; print those that one of the revisions does not have."""
+    names = given.only or list(BENCHMARKS)
+    missing = {
+        name: revision
+        for name in names
+        for revision, (folder, _) in zip(given.revisions, places, strict=True)
+        if not script_of(name, folder).exists()
+    }
+    for name, revision in missing.items():
+        print(f"not compared: {revision} has no bench/{name}.py")
+    return [name for name in names if name not in missing]
+
+
 def measure(given: argparse.Namespace, places: list[tuple[Path, Path]]) -> dict[str, list[list[float]]]:
     """Return the figures by name: one value for each pair, for A and for B."""
     figures: dict[str, list[list[float]]] = defaultdict(lambda: [[], []])
+    names = in_both(given, places)
     for pair in range(given.pairs):
         order = (0, 1) if pair % 2 == 0 else (1, 0)
-        for benchmark in given.only or BENCHMARKS:
+        for benchmark in names:
             for which in order:
                 print(f"pair {pair + 1} of {given.pairs}: {benchmark}, {given.revisions[which]} ...", file=sys.stderr)
                 for name, value in run(benchmark, *places[which]).items():

@@ -1,4 +1,4 @@
-"""Print a plain table, and write figures to a file."""
+"""Print a plain table and goals, and write figures to a file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def table(header, rows):
             cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         print("  ".join([first, *others]).rstrip())
+
+
+def goal(what, figure, *, met):
+    """Print a goal, the figure, and whether the goal is met."""
+    print(f"goal: {what}: {figure}, {'met' if met else 'missed'}")
 
 
 def write(path, figures):

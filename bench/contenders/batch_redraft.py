@@ -8,6 +8,7 @@ from rows import arguments, files, measurement
 
 from redraft.runs import EndpointLimits
 from redraft.runs import batch as refine_all
+from redraft.sync import uvloop_factory
 
 
 async def main(given):
@@ -15,7 +16,9 @@ async def main(given):
     limits = EndpointLimits(initial_in_flight=given.start or 16)
 
     async def batch(source, output):
-        report = await refine_all(source, output, judge=model, mode="grade", limits=limits, max_in_flight=given.in_flight)
+        report = await refine_all(
+            source, output, judge=model, mode="grade", limits=limits, max_in_flight=given.in_flight, processes=given.processes
+        )
         assert not report.failed, report.errors
 
     warm, rows = files(given)
@@ -25,4 +28,6 @@ async def main(given):
 
 
 if __name__ == "__main__":
-    asyncio.run(main(arguments()))
+    given = arguments()
+    with asyncio.Runner(loop_factory=uvloop_factory() if given.uvloop else None) as runner:
+        runner.run(main(given))

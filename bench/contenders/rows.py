@@ -28,6 +28,8 @@ def arguments():
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--in-flight", type=int, required=True)
     parser.add_argument("--start", type=int, help="calls in flight at the start, for contenders that can set it")
+    parser.add_argument("--processes", type=int, default=1, help="processes, for contenders that can have several")
+    parser.add_argument("--uvloop", action="store_true", help="run on uvloop, for contenders that can")
     return parser.parse_args()
 
 
