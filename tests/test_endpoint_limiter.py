@@ -6,6 +6,7 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -326,6 +327,32 @@ async def test_after_a_fast_rise_calls_are_admitted_one_by_one(clock):
 
 
 # ---- the queue
+
+
+class JumpingClock(Clock):
+    """A clock that reaches the moment `due` between two of its reads."""
+
+    due, reads = 0.0, inf
+
+    def __call__(self):
+        self.reads -= 1
+        if self.reads < 0:
+            self.now = max(self.now, self.due)
+        return self.now
+
+
+@pytest.mark.parametrize("wait", [EndpointLimiter.acquire, EndpointLimiter.wait_for_slot])
+@pytest.mark.parametrize("reads", range(8))
+async def test_a_slot_that_becomes_free_while_its_time_is_computed_is_not_missed(wait, reads):
+    """Otherwise the call would wait for ever, if no other one ends."""
+    clock = JumpingClock()
+    gate = limiter_on(clock)
+    gate.pause(1)
+    clock.due, clock.reads = clock.now + 1, reads
+    waiting = asyncio.ensure_future(wait(gate))
+    await clock.advance(1.5)
+    assert waiting.done()
+    await cancel_all([waiting])
 
 
 async def test_calls_are_served_in_the_order_of_arrival(clock):

@@ -169,11 +169,12 @@ class EndpointLimiter:
 
     async def wait_for_slot(self) -> None:
         """Wait until `free_slots` is positive."""
-        if self.free_slots > 0:
+        seconds = self._seconds_until_slot(0.0)
+        if seconds <= 0 and not self.queue_length:
             return
         self._slot_watchers += 1
         try:
-            self._schedule_wakeup(self._seconds_until_slot(0.0))
+            self._schedule_wakeup(seconds)
             await self._slot_event.wait()
         finally:
             self._slot_watchers -= 1
@@ -371,21 +372,27 @@ class EndpointLimiter:
         return Slot(self._window.epoch, tokens, self.in_flight, self._responses, probe)
 
     def _admit_waiting(self) -> None:
-        """Admit waiting calls in order, and schedule the next attempt."""
-        queue = self._queue
-        while queue and (queue[0].slot.done() or self._seconds_until_slot(queue[0].tokens) <= 0):
+        """Admit waiting calls in order, and schedule the next attempt.
+
+        The clock is read once for both: what is not due yet could be due a moment later, and then nothing would be scheduled.
+        """
+        queue, seconds = self._queue, 0.0
+        while queue and (queue[0].slot.done() or (seconds := self._seconds_until_slot(queue[0].tokens)) <= 0):
             waiter = queue.popleft()
             if not waiter.slot.done():
                 self.queue_length -= 1
                 waiter.slot.set_result(self._admit(waiter.tokens))
-        if queue or self._slot_watchers:
-            self._schedule_wakeup(self._seconds_until_slot(queue[0].tokens if queue else 0.0))
+        if queue:
+            self._schedule_wakeup(seconds)
+        elif self._slot_watchers:
+            seconds = self._seconds_until_slot(0.0)
+            self._schedule_wakeup(seconds)
+            if seconds <= 0:
+                self._slot_event.set()
+                self._slot_event.clear()
         elif self._wakeup_task:
             self._wakeup_task.cancel()
             self._wakeup_task = None
-        if self._slot_watchers and self.free_slots > 0:
-            self._slot_event.set()
-            self._slot_event.clear()
 
     def _schedule_wakeup(self, seconds: float) -> None:
         """Call `_admit_waiting` after this many seconds at the latest; if infinite, the next call that ends does it."""
