@@ -64,14 +64,14 @@ async def test_calls_are_queued(local, ask):
 async def test_cancelled_call_stops(gguf_file, ask):
     """The engine stops at its next token, so the next call does not wait."""
     local = LocalModel(gguf_file, context=8192, threads=1, extra_body={"ignore_eos": True})
-    await local.complete(ask(max_tokens=1))
+    await local.complete(ask(max_tokens=16))
     task = asyncio.create_task(local.complete(ask(max_tokens=8000)))
     await asyncio.sleep(0.1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     start = time.process_time()  # (of the engine's threads, too; other programs have no part in it)
-    await local.complete(ask(max_tokens=1))
+    await local.complete(ask(max_tokens=16))
     assert time.process_time() - start < 1.0
     await local.aclose()
 
