@@ -172,14 +172,18 @@ def _filters():
 def _logging():
     """Set the root logger without pytest's handlers: records from WARNING on without a handler go to stderr."""
     root = logging.getLogger()
-    handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
+    names = ["redraft", *logging.root.manager.loggerDict]
+    before = [(logger, logger.level, logger.propagate, logger.handlers[:]) for logger in (root, *map(logging.getLogger, names))]
+    disabled = root.manager.disable
     root.handlers[:] = []
     root.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
+        for logger, level, propagate, handlers in before:
+            logger.setLevel(level)
+            logger.propagate = propagate
+            logger.handlers[:] = handlers
         logging.disable(disabled)
 
 
