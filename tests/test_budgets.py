@@ -319,6 +319,35 @@ async def test_retries_are_reserved_and_counted_when_the_budget_ends_them():
     assert (tried, ledger.usage.calls, ledger.usage.retried_calls) == (2, 2, 1)
 
 
+@pytest.mark.parametrize("budget", [Budget(), Budget(tokens=5000)])
+async def test_a_cancelled_retry_counts_what_it_sent_itself(budget):
+    """The attempts before it, in the same ledger, are settled already."""
+    waits, started = asyncio.Event(), 0
+
+    async def call(request):
+        nonlocal started
+        started += 1
+        if started == 1:
+            raise RateLimitError("no", usage=Usage(1, 100, 0))
+        current_entry().start_counting()
+        current_entry().count_request()
+        waits.set()
+        await asyncio.Event().wait()
+
+    async def at_once(seconds):
+        pass
+
+    tracker = BudgetTracker(budget)
+    ask = retry(meter(with_cost(call, None), tracker), sleep=at_once)
+    with CallLedger() as ledger:
+        task = asyncio.ensure_future(ask(Request(({"role": "user", "content": "q"},), max_tokens=50)))
+        await waits.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert (tracker.spent["calls"], ledger.total_usage.calls) == (2, 2)
+    assert tracker.spent_and_reserved == tracker.spent
+
+
 @pytest.mark.parametrize("usage", [Usage(1, None, None, cost=None), Usage()])
 async def test_unknown_usage_of_an_error_counts_as_reserved(usage):
     """An error without usage never counts as 0."""

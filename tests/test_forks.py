@@ -219,3 +219,26 @@ async def test_a_child_loads_a_local_model_of_its_own(gguf_file):
     child = await asyncio.to_thread(in_child, lambda: asyncio.run(answer()), 60)
     assert child == before == await answer()
     await model.aclose()
+
+
+def test_a_grader_under_the_command_line_may_end_processes_that_it_forked(tmp_path):
+    """Signals that end the children of a pool reach neither the run nor its event loop."""
+    (tmp_path / "pooled.py").write_text(
+        dedent("""
+        import multiprocessing
+
+        def double(n):
+            return 2 * n
+
+        def grade(text):
+            with multiprocessing.get_context("fork").Pool(2) as pool:  # terminates its processes at the end
+                return sum(pool.map(double, [len(text) % 2, 0])) / 2
+        """)
+    )
+    rows = [{"id": str(n), "prompt": "q", "response": "abc"} for n in range(40)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [sys.executable, "-m", "redraft", "batch", "in.jsonl", "-o", "out.jsonl", "--mode", "grade"]
+    command += ["--grader", "pooled.py:grade"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["best_score"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [1.0] * 40

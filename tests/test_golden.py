@@ -59,7 +59,8 @@ def test_other_versions_are_refused_with_both_numbers(found):
     assert (f"a trace of schema {found!r}" if found is not None else "no Redraft trace") in str(error.value)
 
 
-def test_a_golden_journal_is_read_back_equal(tmp_path):
+@pytest.mark.parametrize("file", ["journal.sql", "journal-earlier.sql"])  # the latter with spaces in its JSON
+def test_a_golden_journal_is_read_back_equal(tmp_path, file):
     """Its run, rows, traces and cached reply are loaded from the SQL of the golden file."""
     path, expected = tmp_path / "journal", golden.example_trace()
     golden.write_journal(tmp_path / "new")
@@ -67,7 +68,7 @@ def test_a_golden_journal_is_read_back_equal(tmp_path):
     with closing(sqlite3.connect(path)) as database:
         for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             database.execute(f"DROP TABLE {table}")
-        database.executescript((golden.HERE / "journal.sql").read_text())
+        database.executescript((golden.HERE / file).read_text())
         database.execute("UPDATE runs SET started_at = '2026-05-01T00:00:00+00:00', updated_at = started_at")
         database.commit()
     with Journal(path, read_only=True) as journal:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from threading import Event, current_thread
 
 import pytest
@@ -72,3 +74,28 @@ async def test_a_thread_without_work_ends(monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork exists on POSIX only")
 def test_a_forked_child_starts_threads_of_its_own():
     subprocess.run([sys.executable, "-W", "ignore", "-c", IN_A_FORKED_CHILD], check=True, timeout=60)
+
+
+async def test_what_a_function_raised_is_freed_at_once():
+    """Nothing of a failed call waits for the garbage collector, such as the texts that it read."""
+
+    class Large:
+        pass
+
+    def fail(argument):
+        raise ValueError(argument)
+
+    async def kept_after_failure():
+        argument = Large()
+        try:
+            await run_in_thread(fail, argument)
+        except ValueError:
+            return weakref.ref(argument)
+
+    gc.disable()
+    try:
+        kept = await kept_after_failure()
+        await asyncio.sleep(0.05)  # the thread puts the job away
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -7,12 +7,12 @@ Every step gives a record: an exception of a model, a grader or an editor is cla
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 from .answers import AnswerForm
 from .core.cancellation import cancel_and_wait
@@ -76,6 +76,9 @@ class Roles:
     sampling: Sampling = Sampling()
     connect_client: Callable[[Any], ModelClient] | None = None
     answer: AnswerForm[Any] | None = None
+
+
+Work: TypeAlias = Generate | Refine | Repair | Grade | Compare  # the steps that are more than an end
 
 
 class StepClient:
@@ -184,7 +187,7 @@ def make_performer(roles: Roles, deadline_at: float | None = None, deadline: flo
     seconds it was set to, for messages. A cancelled step raises CancelledError, whose `record` is the Failure if the step
     had called a model.
     """
-    perform_in_time = enforce_deadline(partial(_perform_step, roles), deadline_at, lambda work: work[1].deadline_message(deadline))
+    perform_in_time = enforce_deadline(partial(_work_on, roles), deadline_at, lambda work: work[1].deadline_message(deadline))
 
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):
@@ -226,27 +229,25 @@ def failure_record(step: Step, error: BaseException, client: StepClient) -> Fail
     return Failure(step.slot, step.role, error_name(error), error_text(error)[:2000], stop_reason, **client.provenance(), **details)
 
 
-def _client_for(step: Step, roles: Roles) -> StepClient:
+def _client_for(step: Work, roles: Roles) -> StepClient:
     """Return the client of a step: that of its grader, or of the writer."""
-    match step:
-        case Grade() | Compare():
-            return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
-    return StepClient(roles.writer, connect_client=roles.connect_client)
+    if isinstance(step, Grade | Compare):
+        return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
+    return StepClient(roles.writer, 0, roles.connect_client)
 
 
-async def _perform_step(roles: Roles, work: tuple[Step, StepClient]) -> Record:
+def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:
+    """Return the work on a step, to be awaited."""
     step, client = work
     match step:
-        case Generate() | Refine():
-            return await _write(step, roles, client)
-        case Repair():
-            return await _repair(step, roles, client)
         case Grade():
-            return await _grade(step, roles.graders[step.grader], client)
+            return retry_once(partial(_grade, step, roles.graders[step.grader], client))
+        case Generate() | Refine():
+            return _write(step, roles, client)
+        case Repair():
+            return _repair(step, roles, client)
         case Compare():
-            return await _compare(step, roles.graders[step.grader], client)
-        case Stop():
-            return step.outcome
+            return _compare(step, roles.graders[step.grader], client)
 
 
 async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> Candidate:
@@ -346,27 +347,24 @@ async def _lowers_a_score(guards: Iterable[Any], task: Task, before: Candidate, 
 
 
 async def _grade(step: Grade, grader: Any, client: StepClient) -> Feedback:
-    async def grade() -> Feedback:
-        feedback = await grader.grade(step.task, step.candidate, client)
-        await client.cancel_pending()
-        if not isinstance(feedback, Feedback):
-            raise TypeError(f"grader {step.grader!r} returned {feedback!r}; it must return Feedback")
-        return Feedback(
-            feedback.score,
-            feedback.reason,
-            feedback.actions,
-            feedback.done,
-            feedback.criteria,
-            step.candidate.id,
-            step.grader,
-            step.repeat,
-            votes=feedback.votes,
-            nearness=feedback.nearness,
-            metadata=feedback.metadata,
-            **client.provenance(feedback.usage, feedback.by),
-        )
-
-    return await retry_once(grade)
+    feedback = await grader.grade(step.task, step.candidate, client)
+    await client.cancel_pending()
+    if not isinstance(feedback, Feedback):
+        raise TypeError(f"grader {step.grader!r} returned {feedback!r}; it must return Feedback")
+    return Feedback(
+        feedback.score,
+        feedback.reason,
+        feedback.actions,
+        feedback.done,
+        feedback.criteria,
+        step.candidate.id,
+        step.grader,
+        step.repeat,
+        votes=feedback.votes,
+        nearness=feedback.nearness,
+        metadata=feedback.metadata,
+        **client.provenance(feedback.usage, feedback.by),
+    )
 
 
 async def _compare(step: Compare, grader: Any, client: StepClient) -> Comparison:

@@ -29,7 +29,7 @@ from .perform import make_performer
 from .plans import UNLIMITED, Left, NoiseAwarePlan, Plan, PlanDecision, outcome_if_stopped
 from .plans.limits import asks_model
 from .plans.prompts import DraftPrompt, RefinePrompt, prompts_of
-from .plans.rounds import RoundByRound
+from .plans.rounds import RoundByRound, returns_rounds
 from .plans.self_refine import nothing_graded_note
 from .protocols import Perform, Store
 from .quality.calibration import Calibration
@@ -130,10 +130,11 @@ def make_refinement(
     `model_searched` says whether a model was searched for, for the message if there is none.
     """
     options = session.options
-    trace = _check_reads_no_files(task) if isinstance(task, Trace) else Trace(_with_file_contents(_as_task(task)))
-    task = trace.task
-    given = () if trace.records and trace.candidates else task.given_responses
-    if session.writer is None and not given and not trace.candidates:
+    earlier = _check_reads_no_files(task) if isinstance(task, Trace) else None
+    task = task.task if isinstance(task, Trace) else _with_file_contents(_as_task(task))
+    has_answers = bool(earlier and earlier.candidates)
+    given = () if has_answers else task.given_responses
+    if session.writer is None and not given and not has_answers:
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
     if not any(message_text(message).strip() for message in task.messages):
         raise ConfigError(f"task: the prompt is empty, got {format_value(task.prompt)}")
@@ -145,11 +146,14 @@ def make_refinement(
         roles = replace(roles, sampling=sampling)
     for grader in roles.graders.values():
         check_task(grader, task)
-    trace = _with_form(Trace(task, panel, trace.records, trace.resumed_at, trace.settings), options.answer)
-    if given:
-        answers = [options.answer.extract(text, given=True) for text in given] if options.answer else given
-        candidates = (Candidate(id, text) for id, text in enumerate(answers))
-        trace = Trace(task, panel, (*trace.records, *candidates), trace.resumed_at, trace.settings)
+    trace = Trace(task, panel, earlier.records, earlier.resumed_at, earlier.settings) if earlier else Trace(task, panel)
+    trace = _with_form(trace, options.answer)
+    texts = [options.answer.extract(text, given=True) if options.answer else text for text in given]
+    candidates = [Candidate(id, text) for id, text in enumerate(texts)]
+    if len(candidates) == 1:
+        trace += candidates[0]  # which keeps the views
+    elif candidates:
+        trace = replace(trace, records=(*trace.records, *candidates))
     if prompts := prompts_of(options.plan or options):
         prompts.check_task(task)
     writes, noisy = roles.writer is not None, bool(llm_graders(panel))
@@ -177,7 +181,7 @@ def with_plan_in_settings(refinement: Refinement) -> Refinement:
     """Record the plan's priors, if they are not the shipped ones, its calibration and its own prompts in the trace's settings."""
     trace, plan = refinement.trace, refinement.plan
     settings: dict[str, Any] = {name: value for name, value in trace.settings.items() if name not in PLAN_KEYS}
-    if prompts := prompts_of(plan):
+    if (prompts := prompts_of(plan)) and (prompts.draft or prompts.refine):
         own = zip(PROMPT_KEYS, (prompts.draft, prompts.refine), strict=True)
         settings |= {key: prompt_data(prompt) for key, prompt in own if prompt}
     if isinstance(plan, NoiseAwarePlan):
@@ -263,7 +267,8 @@ async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
             log.add(refinement.trace)
             with record_refinement(lambda: log.trace, refinement.writer_name, refinement.fingerprint) as record_steps:
                 plan, perform = refinement.next_steps or refinement.plan, record_steps(refinement.perform)
-                async with aclosing(advance(refinement.trace, plan, perform, log.persist)) as traces:
+                by_rounds = returns_rounds(refinement.plan)
+                async with aclosing(advance(refinement.trace, plan, perform, log.persist, by_rounds=by_rounds)) as traces:
                     async for trace in traces:
                         log.add(trace)
                         yield trace

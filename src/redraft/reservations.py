@@ -8,10 +8,9 @@ text use the reservation. A grade of a given text is performed only if the budge
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
-from statistics import median
 from time import monotonic
 from typing import Any
 
@@ -45,14 +44,20 @@ class StepStatistics:
     @property
     def writing_median(self) -> float | None:
         """The median seconds to write a text; None before the first text."""
-        return median(self.writing_seconds) if self.writing_seconds else None
+        return _median(self.writing_seconds)
 
     @property
     def expected_seconds(self) -> float | None:
         """The median seconds to write a text plus those to grade it; None before the first text."""
-        if not self.writing_seconds:
-            return None
-        return median(self.writing_seconds) + (median(self.grading_seconds) if self.grading_seconds else 0.0)
+        writing = _median(self.writing_seconds)
+        return None if writing is None else writing + (_median(self.grading_seconds) or 0.0)
+
+
+def _median(values: Collection[float]) -> float | None:
+    """Return the median; None without values."""
+    from statistics import median  # few programs need it
+
+    return median(values) if values else None
 
 
 @dataclass

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any, Generic
 
 from .answers import AnswerForm
@@ -20,7 +19,6 @@ from .error_text import error_from_failure
 from .errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RedraftError
 from .middleware.budget import EXCESS_TEXT
 from .plans import Plan
-from .plans.replay import CandidateStep, candidate_steps
 from .quality.calibration import labels_text
 from .quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
 from .quality.lineage import llm_graders
@@ -29,6 +27,8 @@ from .usage import Usage
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from .plans.replay import CandidateStep
 
     T_co = TypeVar("T_co", covariant=True, default=Any)
 else:
@@ -157,6 +157,8 @@ class Result(Generic[T_co]):
     @property
     def steps(self) -> tuple[CandidateStep, ...]:
         """How each candidate came about, in order: its parent, the feedback on it, the messages sent, the answer and its grades."""
+        from .plans.replay import candidate_steps
+
         return candidate_steps(self.trace, self.plan)
 
     @property
@@ -240,6 +242,8 @@ class Result(Generic[T_co]):
         return Text(f"{self.summary()}\n\n{strip_control_sequences(self.display_text)}")
 
     def _repr_html_(self) -> str:
+        from html import escape  # only notebooks need it
+
         return f"<p>{escape(self.summary())}</p><pre>{escape(strip_control_sequences(self.display_text))}</pre>"
 
     def summary(self) -> str:

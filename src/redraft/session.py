@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from . import checks
 from .answers import AnswerForm, AnswerGrader
 from .core.task import Task
-from .core.trace import PanelGrader
+from .core.trace import Panel, PanelGrader
 from .editor import FormEditor
 from .errors import ConfigError, StoreError
 from .graders import GraderSpec, RequirementGrader, as_grader, must
@@ -140,7 +140,7 @@ class Session:
             panel = tuple(member if roles.editor else replace(member, editable=False) for member, _ in members)
             while len(self.panel_cache) >= MAX_CACHED_PANELS:
                 del self.panel_cache[next(iter(self.panel_cache))]
-            self.panel_cache[key] = self._check_trust(panel, roles), roles
+            self.panel_cache[key] = Panel(self._check_trust(panel, roles)), roles
         return self.panel_cache[key]
 
     def common_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:

@@ -149,12 +149,10 @@ def _signal_wakeup(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         writer.setblocking(False)
         loop.add_reader(reader, reader.recv, 4096)
         previous_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        in_child = partial(signal.set_wakeup_fd, -1)
-        _child_resets.append(in_child)
         try:
-            yield
+            with reset_in_children(partial(signal.set_wakeup_fd, -1)):
+                yield
         finally:
-            _unregister_child_reset(in_child)
             signal.set_wakeup_fd(previous_fd)
             loop.remove_reader(reader)
 
@@ -170,12 +168,10 @@ def _sigint_handler(handler: Callable[..., None], *, loop_blocked: bool) -> Iter
         yield
         return
     signal.signal(signal.SIGINT, handler)
-    in_child = partial(signal.signal, signal.SIGINT, previous)
-    _child_resets.append(in_child)
     try:
-        yield
+        with reset_in_children(partial(signal.signal, signal.SIGINT, previous)):
+            yield
     finally:
-        _unregister_child_reset(in_child)
         signal.signal(signal.SIGINT, previous)
 
 
@@ -183,9 +179,15 @@ _child_resets: list[Callable[[], object]] = []
 """Functions that restore the default signal handling in a forked child."""
 
 
-def _unregister_child_reset(reset: Callable[[], object]) -> None:
-    with suppress(ValueError):  # this is a forked child, where it was called
-        _child_resets.remove(reset)
+@contextmanager
+def reset_in_children(reset: Callable[[], object]) -> Iterator[None]:
+    """Call a function, which restores the default signal handling, in each child that is forked meanwhile."""
+    _child_resets.append(reset)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # this is a forked child, where it was called
+            _child_resets.remove(reset)
 
 
 def _reset_signals_in_child() -> None:

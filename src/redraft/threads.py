@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -51,23 +51,34 @@ async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords
 
 async def call_in_daemon_thread(function: Callable[[], T]) -> T:
     """Call a function in a thread, which nobody waits for once the caller is cancelled."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[T] = loop.create_future()
+    result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    _start(partial(_run, copy_context(), function, result))
+    try:
+        return await result
+    finally:
+        del result  # the traceback of its exception has this frame, which would keep both until garbage is collected
 
-    def settle(value: Any, error: BaseException | None) -> None:
-        if not result.done():
-            result.set_result(value) if error is None else result.set_exception(error)
 
-    def call() -> Callable[[], object]:
-        value, failure = None, None
-        try:
-            value = function()
-        except BaseException as error:  # noqa: BLE001  (it is raised where the result is awaited)
-            failure = error
-        return lambda: loop.call_soon_threadsafe(settle, value, failure)
+def _run(context: Context, function: Callable[[], T], result: asyncio.Future[T]) -> Callable[[], object]:
+    """Call a function; return what passes its result to the event loop."""
+    value, failure = context.run(_outcome, function)
+    try:
+        return partial(result.get_loop().call_soon_threadsafe, partial(_settle, result, value, failure))
+    finally:
+        del result, failure  # as in `call_in_daemon_thread`
 
-    _start(partial(copy_context().run, call))
-    return await result
+
+def _outcome(function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """Return the result of a function, or what it raised."""
+    try:
+        return function(), None
+    except BaseException as error:  # noqa: BLE001  (it is raised where the result is awaited)
+        return None, error
+
+
+def _settle(result: asyncio.Future[Any], value: Any, failure: BaseException | None) -> None:
+    if not result.done():
+        result.set_result(value) if failure is None else result.set_exception(failure)
 
 
 # ---- threads that are used again: to start one takes longer than most functions

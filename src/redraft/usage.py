@@ -9,16 +9,19 @@ that was started counts as sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
+
+from .slot_init import init_by_slots
 
 
 def _add_optional(a: float | None, b: float | None) -> Any:
     return None if a is None or b is None else a + b
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What model calls consumed. An unknown value is None, never 0, and a sum with an unknown part is None.
@@ -62,6 +65,19 @@ class Usage:
         """Input and output tokens together."""
         both: int | None = _add_optional(self.input_tokens, self.output_tokens)
         return both
+
+    def with_cost(self, cost: float | None) -> Usage:
+        """Return the usage with another cost."""
+        return Usage(
+            self.calls,
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_calls,
+            self.retried_calls,
+            cost,
+            self.answer_tokens,
+            self.answer_cost,
+        )
 
     def as_answer(self) -> Usage:
         """Return the usage with its tokens and its cost as those of the answer."""
@@ -125,14 +141,15 @@ class LedgerEntry:
 class CallLedger:
     """The calls made while it is open, in this asyncio task and those it starts.
 
-    A ledger with an `outer` ledger adds its entries to that as well.
+    `reserve_again` reserves another attempt of the call that is about to be made, given the usage of the last one. It is for an
+    inner wrapper that repeats the call, which takes it out: it does not concern the calls that a model makes in answering.
     """
 
-    __slots__ = ("_answer_usage", "_token", "entries", "outer")
+    __slots__ = ("_answer_usage", "_token", "entries", "reserve_again")
 
-    def __init__(self, outer: CallLedger | None = None) -> None:
+    def __init__(self) -> None:
         self.entries: list[LedgerEntry] = []
-        self.outer = outer
+        self.reserve_again: Callable[[Usage], Any] | None = None
         self._answer_usage: Usage | None = None
         self._token: Token[CallLedger | None] | None = None
 
@@ -145,12 +162,9 @@ class CallLedger:
         _CURRENT.reset(self._token)
 
     def new_entry(self) -> LedgerEntry:
-        """Add an entry here and to all outer ledgers."""
-        entry, ledger = LedgerEntry(), self
-        ledger.entries.append(entry)
-        while ledger.outer is not None:
-            ledger = ledger.outer
-            ledger.entries.append(entry)
+        """Add an entry."""
+        entry = LedgerEntry()
+        self.entries.append(entry)
         return entry
 
     def record_answer(self, usage: Usage) -> None:

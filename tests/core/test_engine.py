@@ -3,12 +3,17 @@
 import asyncio
 import pickle
 import random
+from itertools import permutations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, last, same
 
+import redraft
 from redraft.core.engine import advance, replay_from
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.rounds import returns_rounds
 from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.plans import plan_from_generator
 from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason, ToolCall
@@ -17,6 +22,7 @@ from redraft.core.prompts import refinement_messages
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
 from redraft.core.trace import PanelGrader, Trace, cached_view
+from redraft.errors import GradingError
 from redraft.usage import Usage
 
 JUDGES = (PanelGrader("tone"), PanelGrader("facts", weight=2.0))
@@ -74,6 +80,99 @@ def test_arrival_order_does_not_matter(run):
     one, other = (carry_out(begin(run), run, World(run["seed"], run["fails"])) for _ in range(2))
     assert same(one, other)
     assert [c.id for c in one.candidates] == [c.id for c in other.candidates]
+
+
+@settings(max_examples=60, deadline=None)
+@given(run=runs)
+def test_rounds_change_no_step(run):
+    """A plan that is asked after each record, also in the middle of a round, leads to the same trace."""
+    by_rounds = advance(begin(run), PLANS[run["plan"]], World(run["seed"], run["fails"]), by_rounds=True)
+    assert same(asyncio.run(last(by_rounds)), carry_out(begin(run), run, World(run["seed"], run["fails"])))
+
+
+def test_plan_is_not_asked_in_the_middle_of_a_round():
+    """Of four grades that arrive one by one, the plan is asked again after the last; after a failure, it is asked at once."""
+
+    def times_asked(failing):
+        asked = []
+
+        def plan(trace):
+            asked.append(len(trace.records))
+            return SelfRefine(max_iterations(0))(trace)
+
+        async def perform(step):
+            for _ in range(3 * int(getattr(step, "grader", "0"))):
+                await asyncio.sleep(0)
+            if step.slot == ("feedback", 0, failing, 0):
+                return Failure(step.slot, step.role, "ModelError", "no")
+            return World(5, jitter=False).answer(step)
+
+        asyncio.run(last(advance(Trace(Task("x"), tuple(map(PanelGrader, "1234"))), plan, perform, by_rounds=True)))
+        return asked
+
+    assert times_asked("none") == [0, 1, 5]
+    assert times_asked("2") == [0, 1, 3, 5]
+
+
+class Subclass(SelfRefine):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("plan", "relied_on"),
+    [
+        (SelfRefine(), True),
+        (BestOfN(3), True),
+        (Adaptive(), True),
+        (Subclass(), False),
+        (Adaptive(base_plan=Subclass()), False),
+        (lambda trace: SelfRefine()(trace), False),
+        (SelfRefine().__call__, False),
+    ],
+)
+def test_only_rounds_of_our_own_plans_are_relied_on(plan, relied_on):
+    assert returns_rounds(plan) is relied_on
+
+
+async def test_a_users_plan_that_passes_on_our_steps_is_asked_after_each_grade():
+    """It stops at the first bad score, without waiting for the grade of a slow judge."""
+    finished = []
+
+    def plan(trace):
+        if any(f.score == 0 for c in trace.candidates for f in trace.feedback[c.id]):
+            return [Stop(0, StopReason.DONE)]
+        return SelfRefine()(trace)
+
+    async def slow(text):
+        await asyncio.sleep(2)
+        finished.append(text)
+        return 0.9
+
+    with pytest.raises(GradingError, match="graded by all graders") as caught:
+        await redraft.refine(Task("q", "a"), model=False, graders=[lambda text: 0.0, slow], plan=plan)
+    assert caught.value.result.stop == StopReason.DONE
+    assert not finished
+
+
+def test_records_that_end_together_are_added_in_the_order_of_the_plan():
+    """Whichever step ends first in one turn of the event loop."""
+
+    async def order(turns):
+        done = asyncio.Event()
+
+        async def perform(step):
+            for _ in range(turns[step.grader]):
+                await asyncio.sleep(0)
+            await done.wait()
+            return Feedback(0.5, candidate=0, grader=step.grader)
+
+        asyncio.get_running_loop().call_later(0.01, done.set)
+        start = Trace(Task("x"), tuple(map(PanelGrader, "abcd"))) + Candidate(0, "z")
+        trace = await last(advance(start, lambda t: [Grade(n, t.task, t.candidates[0]) for n in "abcd"], perform))
+        return "".join(r.grader for r in trace.records if isinstance(r, Feedback))
+
+    for turns in permutations(range(4)):
+        assert asyncio.run(order(dict(zip("abcd", turns, strict=True)))) == "abcd"
 
 
 @settings(max_examples=60, deadline=None)

@@ -18,7 +18,7 @@ from redraft.core.records import Candidate, Comparison, CriterionScore, Failure,
 from redraft.core.task import Task
 from redraft.usage import Usage
 from redraft.core.stopping import max_iterations, patience
-from redraft.core.trace import PanelGrader, Trace
+from redraft.core.trace import Panel, PanelGrader, Trace
 from redraft.errors import StoreError
 
 ONE = (PanelGrader("g"),)
@@ -37,6 +37,19 @@ def scored_trace(*scores, panel=ONE):
         records += [Candidate(i, f"text {i}", None if i == 0 else 0, role="refine" if i else "generate")]
         records += [Feedback(score, candidate=i, grader="g")]
     return trace_of(panel, *records)
+
+
+def test_traces_share_no_views_that_can_be_changed():
+    """A user's plan may change a list or dict that it gets from a trace: no other trace has it."""
+    views, others = vars(Trace(Task("q"), ONE)), vars(Trace(Task("q"), ONE))
+    changeable = [name for name, view in views.items() if isinstance(view, list | dict | set) and name != "settings"]
+    assert {"candidates", "by_id", "replaced_ids"} <= {*changeable}
+    assert not [name for name in changeable if views[name] is others[name]]
+    trace = Trace(Task("q"), Panel(ONE))
+    trace.candidates.append("another text")
+    trace.header()["panel"][0]["name"] = "another grader"
+    assert Trace(Task("q"), trace.panel).candidates == []
+    assert trace.header()["panel"][0]["name"] == ONE[0].name
 
 
 def test_best_is_the_earliest_with_the_highest_score():

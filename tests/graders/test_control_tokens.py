@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, ScriptedModel, Task
@@ -107,6 +107,7 @@ def test_ordinary_text_is_unchanged(text):
 
 
 @given(st.lists(st.sampled_from([*TOKENS, "<", "<|", "|>", "[", "]", "a", "\n"]), max_size=8).map("".join))
+@example("<|<turn|>")
 def test_nested_tokens_are_broken(text):
     """Nested, adjacent and half tokens leave no token, and a second pass changes nothing."""
     shown = without_control_tokens(text)

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from redraft import Candidate, ScriptedModel, Task, must
 from redraft.core.serialize import record_from_json, record_to_json
 from redraft.errors import ConfigError
 from redraft.graders import as_grader
+from redraft.graders.computed.base import compute
 from redraft.models.openai_responses import reply_from_message
 from redraft.protocols import ToolCall
 from redraft.usage import NO_USAGE
@@ -217,3 +219,13 @@ async def test_any_sequence_of_tags_is_right_or_wrong(text):
     if simple:
         assert score == bool(match and match["think"].strip() and match["answer"].strip())
     assert score in {0, 1}
+
+
+async def test_a_package_is_first_loaded_in_a_thread():
+    """Loading one, such as the tokens' vocabulary, can take a second, in which the event loop would do nothing else."""
+
+    def runs_in_main_thread():
+        return threading.current_thread() is threading.main_thread()
+
+    assert [await compute(1, runs_in_main_thread, package="of this test") for _ in range(2)] == [False, True]
+    assert [await compute(size, runs_in_main_thread) for size in (1, 1_000_000)] == [True, False]

@@ -349,3 +349,21 @@ async def test_a_budget_covers_every_criterion():
 
     result = await refine("q", ScriptedModel([answer] * 8), judge, budget=Budget(calls=7), noise_aware=False)
     assert (result.usage.calls, len(result.trace.candidates), result.stop) == (4, 1, "budget")
+
+
+async def test_a_subclass_may_have_a_schema_of_its_own():
+    class Titled(Judge):
+        def answer_schema(self):
+            return {**super().answer_schema(), "title": "verdict"}
+
+    sent = []
+
+    class Ask(StepClient):
+        async def complete(self, request):
+            sent.append(request.schema)
+            return await super().complete(request)
+
+    row = {"evidence": "", "change": "more", "score": 4}
+    model = ScriptedModel([json.dumps({"reason": "Fine.", "criteria": {"overall": row}, "done": False})])
+    await Titled({"overall": "It is clear."}).grade(TASK, Candidate(0, "ANSWER"), Ask(ModelClient("judge", model.complete)))
+    assert [schema["title"] for schema in sent] == ["verdict"]

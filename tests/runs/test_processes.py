@@ -4,11 +4,14 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
+from socket import socketpair
 from threading import Lock
 from types import SimpleNamespace
 
@@ -16,14 +19,14 @@ import pytest
 
 from redraft import Budget
 from redraft.cli.grader_code import load_grader
-from redraft.errors import ConfigError, StoreError
+from redraft.errors import ConfigError
 from redraft.middleware import EndpointLimiter
 from redraft.runs import BatchRun, EndpointLimits
-from redraft.runs.executors.process_channel import AssignedChunk
-from redraft.runs.executors.process_worker import ProcessWorker, ReceivedRows
-from redraft.runs.executors.processes import Pauses
-from redraft.runs.executors.shard_protocol import AssignedRow
-from redraft.storage.journal import Journal
+from redraft.runs.dataset import PendingRow
+from redraft.runs.executors.process_channel import AssignedChunk, EarlierWork, QuotaMessage, encode_code, receive
+from redraft.runs.executors.processes import Pauses, ReadyProcesses, WorkerProcess, _with_journal, is_stopped
+from redraft.runs.executors.shard_protocol import Quota
+from redraft.storage.journal import Journal, RowInfo
 from redraft.storage.shard_merge import shard_journals
 from redraft.sync import run_on_uvloop, uvloop_factory
 
@@ -227,12 +230,11 @@ def test_an_error_of_an_endpoint_is_reported_once(tmp_path, serve):
 # ---- deaths
 
 
-def worker_of(part):
-    """The process that works on a shard; None before there is one."""
-    try:
-        return json.loads(part.with_name(f"{part.name}.lock").read_text())["pid"]
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
+def workers_of(pid):
+    """The workers of the run in a process, in the order of their starts."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    pids = [int(child) for file in children for child in file.read_text().split()]
+    return sorted(pid for pid in pids if b"process_worker" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def is_alive(pid):
@@ -250,13 +252,13 @@ async def test_a_killed_worker_is_replaced(tmp_path, serve):
     await BatchRun.from_arguments(rows, tmp_path / "plain.jsonl", server.model, **PLAIN).go()
     said, since = [], server.lines()
     run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, say=said.append, **PLAIN)
-    going, part = asyncio.ensure_future(run.go()), tmp_path / "out.jsonl.journal.1-of-2"
-    await asyncio.to_thread(until, lambda: (server.lines() > since + 60 and worker_of(part)) or going.done())
-    os.kill(worker_of(part), signal.SIGKILL)
+    going = asyncio.ensure_future(run.go())
+    await asyncio.to_thread(until, lambda: server.lines() > since + 60 or going.done())
+    os.kill(workers_of(os.getpid())[0], signal.SIGKILL)
     kills = [time.monotonic()]
     report = await going
     assert (report.done, report.reused, report.end_reason, run.progress.done) == (30, 0, "", 30)
-    assert any("shard 1 of 2 died" in line for line in said)
+    assert any("of 2 died" in line for line in said), said
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
     entries = server.entries(since)
     calls = calls_by_hash(entries)
@@ -279,10 +281,10 @@ def test_a_killed_run_loses_nothing_and_pays_for_nothing_twice(tmp_path, serve):
 def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
     """Workers end when the process of the run is killed."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 40), serve("--latency", 0.05)
-    output, parts = tmp_path / "out.jsonl", [tmp_path / f"out.jsonl.journal.{n}-of-2" for n in (1, 2)]
+    output = tmp_path / "out.jsonl"
     process = start(batch(rows, output, server.model, "--processes", 2, "--no-noise-aware"))
-    until(lambda: server.lines() > 60 and all(map(worker_of, parts)), process)
-    workers = [worker_of(part) for part in parts]
+    until(lambda: server.lines() > 60, process)
+    workers = workers_of(process.pid)
     process.kill()
     ending(process)
     until(lambda: not any(map(is_alive, workers)), within=20)
@@ -314,10 +316,9 @@ def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, serve, w
 def test_after_two_signals_a_run_ends_at_once(tmp_path, serve):
     """It does not wait for calls that would take an hour, and no process is left."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 20), serve("--latency", 3600, "--jitter", 0)
-    parts = [tmp_path / f"out.jsonl.journal.{n}-of-2" for n in (1, 2)]
     process = start(batch(rows, tmp_path / "out.jsonl", server.model, "--processes", 2))
-    until(lambda: server.lines() >= 10 and all(map(worker_of, parts)), process)
-    workers = [worker_of(part) for part in parts]
+    until(lambda: server.lines() >= 10, process)
+    workers = workers_of(process.pid)
     process.send_signal(signal.SIGINT)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
@@ -327,11 +328,21 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, serve):
 
 
 def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch):
-    """The process that replaces the dead one gets the rows that were not finished."""
+    """The process that replaces the dead one gets the rows that were not finished, and learns how many were."""
+    sent = []
+    monkeypatch.setattr("redraft.runs.executors.processes.encode_code", lambda what: (sent.append(what), encode_code(what))[1])
     monkeypatch.setenv("CRASH_MARK", str(tmp_path / "mark"))
     report = go(graded(40), tmp_path / "a.jsonl", False, crash_once, mode="grade", processes=2)
     assert (report.done, report.end_reason) == (40, "")
     assert (tmp_path / "mark").exists()
+    starts = [n for n, message in enumerate(sent) if isinstance(message, EarlierWork)]
+    third = starts[2]
+    again = next(message for message in sent[third:] if isinstance(message, AssignedChunk))
+    handed_out = [{row.n for row in message.rows} for message in sent[:third] if isinstance(message, AssignedChunk)]
+    assert [sent[n].finished for n in starts[:2]] == [0, 0]
+    assert any(row.n % 9 == 4 for row in again.rows)
+    assert {row.n for row in again.rows} <= set().union(*handed_out)
+    assert len(again.rows) + sent[third].finished <= sum(map(len, handed_out))
 
 
 @pytest.mark.slow
@@ -342,23 +353,127 @@ def test_a_row_that_kills_every_process_ends_the_run(tmp_path):
     assert "died" in report.message or "ended at its start" in report.message
 
 
-async def test_a_worker_whose_journal_fails_ends_the_run():
-    """It does not wait for rows that it could not save."""
-    ends = []
-    worker = ProcessWorker(ends.append)
-    rows = ReceivedRows((), SimpleNamespace(rows_by_id=full_disk), "run")
-    worker._received, worker._halt = rows, lambda *end: ends.append(end)
-    reading = asyncio.ensure_future(anext(rows.read(), "no more"))
-    await asyncio.sleep(0)
-    await worker.receive(AssignedChunk([AssignedRow(SimpleNamespace(id="r1"), None)], {}))
-    assert await asyncio.wait_for(reading, 10) == "no more"
-    assert ends == [("disk", "the disk is full")]
+@pytest.mark.slow
+async def test_what_a_killed_worker_has_spent_counts(tmp_path, serve):
+    """Also in a run without a budget, for a later one that has one."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.05)
+    run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, **PLAIN)
+    going = asyncio.ensure_future(run.go())
+    await asyncio.to_thread(until, lambda: server.lines() > 60 or going.done())
+    os.kill(workers_of(os.getpid())[0], signal.SIGKILL)
+    usage = (await going).usage
+    with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
+        assert journal.run("out-jsonl").metadata["spent"]["calls"] >= usage.calls
 
 
-def full_disk(run, ids):
-    if ids:
-        raise StoreError("the disk is full")
-    return {}
+@pytest.mark.slow
+async def test_a_stopped_worker_is_replaced(tmp_path, serve, monkeypatch):
+    """A signal has stopped it, and nobody continues it."""
+    monkeypatch.setattr("redraft.runs.executors.processes.STOPPED_TIMEOUT", 1)
+    rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.05)
+    run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, **PLAIN)
+    going = asyncio.ensure_future(run.go())
+    await asyncio.to_thread(until, lambda: server.lines() > 60 or going.done())
+    os.kill(workers_of(os.getpid())[0], signal.SIGSTOP)
+    report = await going
+    assert (report.done, report.end_reason) == (30, "")
+
+
+def test_a_journal_that_fails_ends_the_run(tmp_path, monkeypatch):
+    """Here it fails when the process of the run commits the first rows of its workers. The report says why."""
+
+    def fail(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("redraft.storage.transaction._write_rows", fail)
+    report = go(graded(8), tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2)
+    assert (report.end_reason, report.done) == ("disk", 0)
+    assert "disk is full" in report.message
+
+
+BEFORE, REOPENED = RowInfo("r", 0, "k", {}, "done", {"a": 1}), RowInfo("r", 0, "k", {}, "open", {"a": 1})
+CHANGES = {  # what the journal had of a row when it was read, and what it has now
+    "nothing": (None, None),
+    "begun": (None, replace(BEFORE, status="open", result=None)),
+    "finished": (None, BEFORE),
+    "deleted": (BEFORE, None),
+    "begun with another key": (BEFORE, replace(BEFORE, key="other", status="open", result=None)),
+    "finished once more": (REOPENED, replace(BEFORE, result={"a": 2})),
+}
+
+
+@pytest.mark.parametrize(("before", "now"), CHANGES.values(), ids=CHANGES)
+def test_a_row_has_what_the_journal_has_of_it_now(before, now):
+    """Of a row that was handed out before."""
+    assert _with_journal(PendingRow(None, "k", {}, before), now).info == now
+
+
+def test_a_row_to_be_reopened_stays_so():
+    """The journal has it as finished until it begins again."""
+    assert _with_journal(PendingRow(None, "k", {}, REOPENED), BEFORE).info == REOPENED
+
+
+def test_a_stopped_process_is_noticed(monkeypatch):
+    """Where the system can tell; elsewhere it counts as running."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert not is_stopped(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: is_stopped(process.pid), within=20)
+        monkeypatch.delattr(os, "waitid")
+        assert not is_stopped(process.pid)
+        process.kill()
+
+
+async def test_first_messages_of_a_process_come_first():
+    """Here the quota is due before the journal has committed what an earlier process wrote. Its rows and figures follow."""
+    waiting, committed, spent = asyncio.Event(), asyncio.Event(), {"calls": 3.0}
+
+    async def wait_for_commit():
+        waiting.set()
+        await committed.wait()
+
+    journal, rows = SimpleNamespace(wait_for_commit=wait_for_commit, spent=[spent]), AssignedChunk(["row"], {})
+    feed = SimpleNamespace(job=SimpleNamespace(journal=journal), chunk_again=lambda k: rows)
+    worker = WorkerProcess(0, encode_code("shard"), feed, None, Pauses(), journal, None, finished=2)
+    ours, theirs = socketpair()
+    serving = asyncio.ensure_future(worker._serve(ours))
+    await waiting.wait()
+    exchange = asyncio.ensure_future(worker.exchange_quota(Quota(1), None))
+    await asyncio.sleep(0)  # it has begun
+    committed.set()
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    received = [await receive(reader) for _ in range(5)]
+    assert received == [sys.argv, "shard", EarlierWork(spent, 2), QuotaMessage(Quota(1), None, {}), rows]
+    writer.close()
+    assert await serving is None
+    exchange.cancel()
+
+
+@pytest.mark.parametrize(("rows", "started"), [(graded(1), [1]), (graded(9), [2]), ([{"prompt": "Say it."}], [])])
+def test_processes_are_started_for_rows_that_can_be_processed(tmp_path, monkeypatch, rows, started):
+    """No more than there are rows, and none for a command that is refused."""
+    counts, start = [], ReadyProcesses.start
+    monkeypatch.setattr(ReadyProcesses, "start", lambda self, count: (counts.append(count), start(self, count)))
+    with nullcontext() if started else pytest.raises(ConfigError, match="no response to grade"):
+        assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).done == len(rows)
+    assert counts == started
+
+
+def test_what_graders_print_goes_to_stderr(tmp_path):
+    """The rows may go to stdout."""
+    script = (
+        SCRIPT.replace("    return FACTOR", "    print('said')\n    return FACTOR")
+        .replace("out.jsonl", "-")
+        .replace("mode=", "journal='j', mode=")
+    )
+    (tmp_path / "script.py").write_text(
+        script.replace("print(report.done, report.message)", "assert report.done") + 'if __name__ == "__main__":\n    main()'
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py", "0.5"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [*range(8)], done.stderr
+    assert done.stderr.count("said") == 8
 
 
 # ---- event loops
@@ -403,13 +518,11 @@ def test_workers_learn_the_pauses_of_others(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("redraft.runs.executors.processes.monotonic", lambda: now[0])
     pauses = Pauses()
-    pauses.add({"a": 10.0})
-    now[0] += 4
-    pauses.add({"a": 6.3, "b": 1.0})
-    assert pauses.left == {"a": 6.0, "b": 1.0}
-    pauses.add({"a": 20.0})
+    pauses.add({"a": 110.0})
+    pauses.add({"a": 109.0, "b": 101.0})
+    assert pauses.present == {"a": 110.0, "b": 101.0}
     now[0] += 5
-    assert pauses.left == {"a": 15.0}
+    assert pauses.present == {"a": 110.0}
 
 
 async def test_an_endpoint_that_paused_elsewhere_is_not_called():

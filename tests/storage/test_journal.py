@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import math
 import sqlite3
 import subprocess
 import sys
 import time
 from contextlib import closing
 from dataclasses import replace
+from queue import SimpleQueue
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +23,10 @@ from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import ConfigError, StoreError
 from redraft.storage import Journal, RowInfo, salvage
+from redraft.storage.database import Writer
 from redraft.storage.shard_merge import OverlayCache, SnapshotCache, checkpoint, merge_shard
 from redraft.storage.schema import SCHEMA
+from redraft.storage.transaction import RowChanges
 
 HEADER = Trace(Task("q")).header()
 ANY_TEXT = st.text(st.characters(codec=None), max_size=8) | st.sampled_from(["\0", "a\0b", "\ud800", "\udfff\ud800", "é", '"', ""])
@@ -252,6 +256,59 @@ def test_writes_of_one_transaction_keep_their_order(tmp_path):
         assert {id: row.position for id, row in journal.rows_by_id("r", ["row-0", "row-1"]).items()} == {"row-1": 7}
 
 
+async def test_postponed_row_is_written_with_its_next_change_or_after_a_moment(tmp_path, monkeypatch):
+    """It is read at once in this process, and closing writes it."""
+    monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
+    path = tmp_path / "j"
+    with Journal(path) as journal, Journal(path, read_only=True) as other:
+        journal.update_run("r", invocation=1)
+        for n, id in enumerate("abc"):
+            journal.begin_row("r", id, n, "k", {}, HEADER, postpone=True)
+        journal.append_records("r", "b", 0, [record(0)])
+        await journal.wait_for_commit()
+        assert list(other.rows_by_id("r", ["a", "b", "c"])) == ["b"]
+        assert len(journal.rows_by_id("r", ["a", "b", "c"])) == 3
+        monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 0.01)
+        journal.begin_row("r", "d", 3, "k", {}, HEADER, postpone=True)
+        until = time.monotonic() + 30
+        while not other.rows_by_id("r", ["d"]):
+            assert time.monotonic() < until
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
+        journal.begin_row("r", "e", 4, "k", {}, HEADER, postpone=True)
+    with Journal(path) as journal:
+        assert journal.row_ids("r") == ["b", "a", "c", "d", "e"]
+
+
+def test_rows_that_are_postponed_later_do_not_postpone_an_earlier_one(monkeypatch):
+    """The thread sleeps until the first one is due, whatever wakes it meanwhile."""
+    now, pauses, committed = [100.0], SimpleQueue(), SimpleQueue()
+    monkeypatch.setattr("redraft.storage.database.monotonic", lambda: now[0])
+
+    class ObservedWriter(Writer):
+        def _pause(self, seconds):
+            pauses.put(seconds)
+            super()._pause(None)  # until it is woken
+
+    writer = ObservedWriter(lambda transaction: committed.put([id for _, id in transaction.rows]), StoreError)
+    assert pauses.get(timeout=30) is None
+    for at, id, pause in ((100.0, "a", 1.0), (100.75, "b", 0.25), (102.0, "c", None)):
+        now[0] = at
+        writer.change_row(("r", id), 1, RowChanges.see, 1, postpone=True)
+        assert pauses.get(timeout=30) == pause
+    assert sorted(committed.get(timeout=30)) == ["a", "b", "c"]
+    writer.close()
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 2**70, "\ud800", "\0", None, [None, {"a": (1.5, -0.0)}]])
+def test_any_value_of_a_result_survives(tmp_path, value):
+    """Also numbers and texts that strict JSON cannot hold."""
+    with Journal(make_journal(tmp_path / "j", rows=1)) as journal:
+        journal.finish_row("r", "row-0", "done", {"v": value, "none": None})
+        found = journal.rows_by_id("r", ["row-0"])["row-0"].result
+    assert json.dumps(found) == json.dumps({"v": value, "none": None})
+
+
 def test_nothing_is_left_to_flush_after_closing(tmp_path):
     """Flushing a closed journal returns, whether something was written or not."""
     for written in (False, True):
@@ -459,11 +516,13 @@ def test_rows_missing_from_the_input_do_not_count(tmp_path):
 
 
 def test_merged_rows_count_as_seen(tmp_path):
-    """Rows from a shard count like any other row of the run."""
+    """Rows from a shard count like any other row of the run, and its replies are found."""
     make_journal(tmp_path / "part")
     with Journal(tmp_path / "j") as journal:
         journal.update_run("r", invocation=5, last_full_invocation=5)
+        assert journal.response_cache.get(f"{1:064x}") is None
         merge_shard(journal, tmp_path / "part")
+        assert journal.response_cache.get(f"{1:064x}") == Reply("c")
         assert journal.run("r").counts["done"] == 3
         assert len(list(journal.traces("r"))) == 3
         journal.update_run("r", invocation=6, last_full_invocation=6)

@@ -17,6 +17,7 @@ import click
 
 from .. import __version__
 from ..checks import unknown_name_message
+from ..garbage import collect_rarely
 from .errors import exit_code_of
 from .output import messages_are_json, warning
 
@@ -103,7 +104,9 @@ def program(ctx: click.Context) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return the exit code."""
+    """Run a command and return the exit code. Without `argv` the process is that of the command line."""
+    if argv is None:
+        collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # write escapes instead of failing half-way

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from .cancellation import cancel_and_wait
-from .records import Record, Slot
-from .steps import Step
+from .records import Feedback, Record, Slot
+from .steps import Round, Step
 from .trace import Trace
 
 Plan: TypeAlias = Callable[[Trace], Sequence[Step]]
@@ -16,43 +16,59 @@ Perform: TypeAlias = Callable[[Step], Awaitable[Record]]
 
 
 async def advance(
-    trace: Trace, plan: Plan, perform: Perform, on_late_records: Callable[[Trace], object] | None = None
+    trace: Trace,
+    plan: Plan,
+    perform: Perform,
+    on_late_records: Callable[[Trace], object] | None = None,
+    *,
+    by_rounds: bool = False,
 ) -> AsyncGenerator[Trace, None]:
     """Yield the trace after every new record; the plan is asked again after each, while other steps are still running.
 
-    Steps already completed or failed in this run are ignored, so a plan cannot loop. Closing the iterator, or cancelling
-    the task that waits on it, cancels the running steps and waits for them to end. Nothing is yielded then; instead
-    `on_late_records` is called with the trace and the records that arrived too late, including the Failures of steps that
-    were cancelled after a model had been asked. Each of these traces can be passed to `advance` again to continue it.
+    `by_rounds`: while steps of a `Round` are running, the plan is not asked after feedback. Steps already completed or failed in
+    this run are ignored, so a plan cannot loop. Closing the iterator, or cancelling the task that waits on it, cancels the running
+    steps and waits for them to end. Nothing is yielded then; instead `on_late_records` is called with the trace and the records
+    that arrived too late, including the Failures of steps that were cancelled after a model had been asked. Each of these traces
+    can be passed to `advance` again to continue it.
     """
     trace = trace.for_new_run()
     running: dict[Slot, asyncio.Future[Record]] = {}
+    ended: set[Slot] = set()
     has_ended = asyncio.Event()  # asyncio.wait would add a callback to every running task after each record
+    awaits_round = False
+
+    def note_end(slot: Slot) -> None:
+        ended.add(slot)
+        has_ended.set()
 
     def start(step: Step) -> None:
         slot = step.slot
         running[slot] = asyncio.ensure_future(_perform_step(perform, step))
-        running[slot].add_done_callback(lambda _: has_ended.set() if slot in running else None)
+        running[slot].add_done_callback(lambda _: note_end(slot))
 
     try:
         while not trace.outcome:
-            steps = trace.missing(plan(trace))
-            if running:
-                steps = [step for step in steps if step.slot not in running]
-            if len(steps) == 1 and not running:  # a single step needs no task
-                trace += await perform(steps[0])
-                yield trace
-                continue
-            for step in steps:
-                if step.slot not in running:
-                    start(step)
+            if not (running and awaits_round):
+                planned = plan(trace)
+                awaits_round = by_rounds and isinstance(planned, Round)
+                steps = trace.missing(planned)
+                if len(steps) == 1 and not running:  # a single step needs no task
+                    trace += await perform(steps[0])
+                    yield trace
+                    continue
+                for step in steps:
+                    if step.slot not in running:
+                        start(step)
             if not running:
                 return
             await has_ended.wait()
             has_ended.clear()
-            for slot in [slot for slot, task in running.items() if task.done()]:
-                trace += running[slot].result()
-                del running[slot]
+            slots = [slot for slot in running if slot in ended] if len(ended) > 1 else [*ended]
+            ended.clear()
+            for slot in slots:
+                new = running.pop(slot).result()
+                awaits_round = awaits_round and isinstance(new, Feedback)
+                trace += new
                 yield trace
     except asyncio.CancelledError as error:
         if on_late_records and (record := _attached_record(error)):

@@ -6,7 +6,6 @@ and what did not help before. Delimiters are derived from the text they enclose,
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import chain
@@ -92,15 +91,15 @@ def _delimited_answer(text: str) -> str:
 
 def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
     """Yield what to change, what must stay as it is, and what did not help, a paragraph each."""
-    problems = open_actions(trace, parent)
+    problems, is_json = open_actions(trace, parent), has_json_form(trace)
     yield "Improve the answer. Change what is listed here and keep what is good:"
     yield "\n".join(problems) or "- Make it a better answer to the request."
-    if has_json_form(trace):
+    if is_json:
         yield from _field_paragraphs(trace, parent)
     if demands := [grader.demand for grader in trace.panel if grader.demand and trace.grader_score(parent.id, grader) == 1]:
         yield "The improved answer must go on meeting this:"
         yield "\n".join(f"- still holds: {demand.partition(SCHEMA_HEADING)[0]}" for demand in demands)
-    if tried := tried_lines(trace, parent):
+    if tried := _tried_lines(trace, parent, problems, is_json=is_json):
         yield "This was already tried and did not help; do not repeat it:"
         yield "\n".join(tried)
     if parent.tool_calls:
@@ -111,12 +110,14 @@ def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
 
 def tried_lines(trace: Trace, parent: Candidate) -> list[str]:
     """Return what the latest refinements of `parent` tried in vain, a line each; the counts make the next prompt differ."""
-    attempts = failed_attempts(trace, parent)
-    if not attempts:
-        return []
-    problems, is_json = open_actions(trace, parent), has_json_form(trace)
-    failed = [new_problems(trace, c, problems, is_json=is_json) for c in attempts]
-    times = Counter(chain.from_iterable(failed))
+    return _tried_lines(trace, parent, open_actions(trace, parent), is_json=has_json_form(trace))
+
+
+def _tried_lines(trace: Trace, parent: Candidate, problems: Sequence[str], *, is_json: bool) -> list[str]:
+    failed = [new_problems(trace, c, problems, is_json=is_json) for c in failed_attempts(trace, parent)]
+    times: dict[str, int] = {}
+    for line in chain.from_iterable(failed):
+        times[line] = times.get(line, 0) + 1
     latest = dict.fromkeys(chain.from_iterable(failed[-MAX_FAILED_ATTEMPTS:]))
     return [f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest]
 
@@ -178,11 +179,13 @@ def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
     children = [c for c in trace.candidates if c.parent == parent.id and c.role == "refine"]
     if not children or trace.scores[parent.id] is None:
         return children
-    scores, has_musts = trace.scores, any(grader.must for grader in trace.scorers)
+    scores = trace.scores
+    if not trace.graders.has_musts:
+        best = round(scores[parent.id] or 0.0, DIGITS)
+        return [c for c in children if round(scores[c.id] or 0.0, DIGITS) <= best]
 
-    def merit(id: int) -> tuple[float, ...]:
-        score = round(scores[id] or 0.0, DIGITS)
-        return (trace.must_pass_rate(id), trace.nearness(id), score) if has_musts else (score,)
+    def merit(id: int) -> tuple[float, float, float]:
+        return trace.must_pass_rate(id), trace.nearness(id), round(scores[id] or 0.0, DIGITS)
 
     threshold = merit(parent.id)
     return [c for c in children if merit(c.id) <= threshold]

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from .. import checks
 from ..jsontext import MAX_DEPTH, nesting_depth, strict_loads
+from ..slot_init import init_by_slots
 from ..usage import NO_USAGE, Usage
 
 Slot: TypeAlias = tuple[Any, ...]
@@ -147,6 +148,7 @@ def _json_copy(owner: str, metadata: Any) -> dict[str, Any]:
     return copy
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One response.
@@ -195,6 +197,8 @@ class Candidate:
     @property
     def display_text(self) -> str:
         """The text and, each on a line of its own, the tool calls: `[tool call: NAME] ARGUMENTS`."""
+        if not self.tool_calls:
+            return self.text
         calls = (f"[tool call: {call.name}] {call.arguments}" for call in self.tool_calls)
         return "\n".join(filter(None, (self.text, *calls)))
 
@@ -211,6 +215,7 @@ class Candidate:
         return (self.text, *calls, *artifact)
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class CriterionScore:
     """The score of one criterion in a grader's feedback.
@@ -233,7 +238,8 @@ class CriterionScore:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_score(self.score, f"the score of criterion {self.name!r}")
+        if self.score.__class__ is not float or not 0 <= self.score <= 1:
+            _check_score(self.score, f"the score of criterion {self.name!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +287,10 @@ class Feedback:
     def __post_init__(self) -> None:
         if self.nearness is not None:
             _check_score(self.nearness, "a nearness")
-        if self.score is not None:
-            _check_score(self.score, "a score")
-            if self.score.__class__ is not float:
-                object.__setattr__(self, "score", float(self.score))
+        score = self.score
+        if score is not None and not (score.__class__ is float and 0 <= score <= 1):
+            _check_score(score, "a score")
+            object.__setattr__(self, "score", float(score))
         if self.actions.__class__ is not tuple or self.criteria.__class__ is not tuple or self.votes.__class__ is not tuple:
             _set_tuples(self, "actions", "criteria", "votes")
         if self.metadata != {}:
@@ -356,6 +362,15 @@ def _checked_forecast(forecast: Any) -> tuple[float, float, float]:
     if not low <= mean <= high:
         raise ValueError(f"the mean of a forecast must be in its interval, got {(mean, low, high)!r}")
     return mean, low, high
+
+
+def _check_estimates(estimates: Any) -> None:
+    for pair in _as_tuple("estimates", estimates):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(f"estimates must hold pairs (id, score), got {pair!r:.200}")
+        id, score = pair
+        _check_id(id)
+        _check_score(score, "an estimated score")
 
 
 def _check_id(id: Any) -> None:
@@ -467,6 +482,7 @@ class Failure:
         return ("failure", *self.step_slot)
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Which candidate is best, and why the run ended.
@@ -511,15 +527,14 @@ class Outcome:
             _check_interval(self.interval)
         if self.forecast is not None:
             object.__setattr__(self, "forecast", _checked_forecast(self.forecast))
-        for pair in _as_tuple("estimates", self.estimates):
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise ValueError(f"estimates must hold pairs (id, score), got {pair!r:.200}")
-            id, score = pair
-            _check_id(id)
-            _check_score(score, "an estimated score")
-        _set_tuples(self, "kept")
-        for id in (*self.kept, *(() if self.best is None else (self.best,))):
-            _check_id(id)
+        if self.estimates != ():
+            _check_estimates(self.estimates)
+        if self.kept != ():
+            _set_tuples(self, "kept")
+            for id in self.kept:
+                _check_id(id)
+        if self.best is not None:
+            _check_id(self.best)
 
     @property
     def slot(self) -> Slot:

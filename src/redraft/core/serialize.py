@@ -40,12 +40,12 @@ RECORD_KINDS = {cls: kind for kind, cls in RECORD_TYPES.items()}
 
 def record_to_json(record: Record) -> str:
     """Return a record as one line of JSON."""
-    return dumps({"kind": RECORD_KINDS[type(record)], **pack(record)}).decode()
+    return dumps(pack(record, {"kind": RECORD_KINDS[type(record)]})).decode()
 
 
-def pack(value: Any) -> dict[str, Any]:
-    """Return a dataclass as a JSON object, without the fields that hold their default."""
-    out: dict[str, Any] = {}
+def pack(value: Any, into: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a dataclass as a JSON object, without the fields that hold their default. They are added to `into` if it is given."""
+    out = {} if into is None else into
     defaults, field_values = _fields_of(value.__class__)
     for (name, default), field_value in zip(defaults, field_values(value), strict=False):
         if field_value is not default and field_value != default:
@@ -63,9 +63,11 @@ def _fields_of(kind: Any) -> tuple[list[tuple[str, Any]], Callable[[Any], tuple[
 def _to_jsonable(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [v if v.__class__ in PLAIN_TYPES else _to_jsonable(v) for v in value]
+    if isinstance(value, str):  # a StopReason
+        return value
     if hasattr(value.__class__, "__dataclass_fields__"):  # what is_dataclass asks
         return pack(value)
-    return dict(value) if isinstance(value, Mapping) else value  # such as a StopReason
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 # ---- reading

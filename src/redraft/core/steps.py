@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
+from ..slot_init import init_by_slots
 from .records import Candidate, Outcome, Slot, StopReason
 from .task import Message, Task
 
@@ -64,6 +65,7 @@ class Repair:
         return ("candidate", self.id)
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Grade:
     """Ask a grader for feedback on one candidate; `repeat` numbers repeated grades, from 0."""
@@ -94,6 +96,7 @@ class Compare:
         return ("comparison", tuple(sorted(c.id for c in self.candidates)), self.grader, self.repeat)
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Stop:
     """End the run with the candidate `best`; the fields are those of the `Outcome` that it records."""
@@ -118,8 +121,26 @@ class Stop:
     @property
     def outcome(self) -> Outcome:
         """The record of this step."""
-        values = self.score, self.interval, self.estimates, self.noise_sd, self.kept, self.forecast, self.p_target
-        return Outcome(self.best, self.reason, self.note, *values, self.labels)
+        return Outcome(
+            self.best,
+            self.reason,
+            self.note,
+            self.score,
+            self.interval,
+            self.estimates,
+            self.noise_sd,
+            self.kept,
+            self.forecast,
+            self.p_target,
+            self.labels,
+        )
 
 
 Step: TypeAlias = Generate | Refine | Repair | Grade | Compare | Stop
+
+
+class Round(list[Step]):
+    """Steps of which feedback on one changes nothing in the others, nor adds any, whatever the feedback says.
+
+    Only for plans of Redraft's own: a user's plan may return these steps as its own, and stop after feedback.
+    """

@@ -21,6 +21,7 @@ from .task import Task
 T = TypeVar("T")
 
 MAX_REASON_CHARS = 300
+END_RECORDS = frozenset({Failure, Outcome})  # those that may no longer count in a new run
 SCORE_TOLERANCE = 1e-9  # scores closer than this are equal
 
 
@@ -75,6 +76,50 @@ class PanelGrader:
     score_step: float | None = None
 
 
+class Panel(tuple[PanelGrader, ...]):  # noqa: SLOT001  (its views are stored in it)
+    """The graders of a task, by what they do. Tasks of a session share it, so that each view is computed once."""
+
+    @cached_view
+    def pointwise(self) -> tuple[PanelGrader, ...]:
+        """The graders that grade one candidate at a time, scorers and critics."""
+        return tuple([grader for grader in self if not grader.compares])
+
+    @cached_view
+    def model_free(self) -> tuple[PanelGrader, ...]:
+        """The pointwise graders that call no model."""
+        return tuple([grader for grader in self.pointwise if grader.model_free])
+
+    @cached_view
+    def judges(self) -> tuple[PanelGrader, ...]:
+        """The pointwise graders that call a model."""
+        return tuple([grader for grader in self.pointwise if not grader.model_free])
+
+    @cached_view
+    def editable(self) -> tuple[PanelGrader, ...]:
+        """The pointwise graders whose problems an editor can repair."""
+        return tuple([grader for grader in self.pointwise if grader.editable])
+
+    @cached_view
+    def rankers(self) -> tuple[PanelGrader, ...]:
+        """The graders that rank candidates."""
+        return tuple([grader for grader in self if grader.compares])
+
+    @cached_view
+    def has_musts(self) -> bool:
+        """Whether one of the pointwise graders is a must."""
+        return any(grader.must for grader in self.pointwise)
+
+    @cached_view
+    def data(self) -> tuple[dict[str, Any], ...]:
+        """The graders as JSON objects."""
+        return tuple([pack(grader) for grader in self])
+
+    @cached_view
+    def may_call_model(self) -> frozenset[str]:
+        """The names of the graders of which only their feedback shows whether they call a model."""
+        return frozenset([grader.name for grader in self if grader.may_call_model])
+
+
 @dataclass(frozen=True)
 class Trace:
     """A task, its graders, and the records so far. It never changes: `trace + record` is a new trace.
@@ -94,9 +139,14 @@ class Trace:
     resumed_at: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
+    def __post_init__(self) -> None:
+        if not self.records:
+            self.__dict__.update(_views_without_records())
+
     def __add__(self, record: Record) -> Trace:
-        extended = Trace(self.task, self.panel, (*self.records, record), self.resumed_at, self.settings)
+        extended = object.__new__(Trace)
         cached, views, kind = self.__dict__, extended.__dict__, record.__class__
+        views["records"] = (*self.records, record)
         for name in UNAFFECTED_VIEWS[kind]:
             if name in cached:
                 views[name] = cached[name]
@@ -117,32 +167,34 @@ class Trace:
         """Extend the views by a candidate that is newer than all others; after any other one, they are computed anew."""
         if self.candidates and candidate.id <= self.candidates[-1].id:
             return
-        cached, views = self.__dict__, extended.__dict__
-        views["candidates"], views["by_id"] = [*self.candidates, candidate], {**self.by_id, candidate.id: candidate}
+        cached, views, id = self.__dict__, extended.__dict__, candidate.id
+        views["candidates"], views["by_id"] = [*self.candidates, candidate], {**self.by_id, id: candidate}
         if extended._repeats_parent(candidate):
             return
-        if candidate.role != "repair" and not candidate.tool_calls:
-            views.update({name: cached[name] for name in ("replaced_ids", "tool_calling_candidate") if name in cached})
-        if "unchanged_ids" in cached:
-            views["unchanged_ids"] = self.unchanged_ids
-        if "aggregates" in cached and candidate.id not in [r.candidate for r in self.records if type(r) is Feedback]:
-            views["feedback"] = {**self.feedback, candidate.id: ()}
-            views["aggregates"] = {**self.aggregates, candidate.id: extended._aggregate(candidate.id)}
+        is_plain = candidate.role != "repair" and not candidate.tool_calls
+        for name in ("unchanged_ids", "replaced_ids", "tool_calling_candidate") if is_plain else ("unchanged_ids",):
+            if name in cached:
+                views[name] = cached[name]
+        if "aggregates" in cached and id not in [r.candidate for r in self.records if type(r) is Feedback]:
+            views["feedback"] = {**self.feedback, id: ()}
+            views["aggregates"] = {**self.aggregates, id: (float(not self.graders.has_musts), None)}
+            views["scores"] = {**self.scores, id: None}
 
     def _add_feedback(self, feedback: Feedback, extended: Trace) -> None:
         """Update the scores of the one candidate that a feedback concerns; if candidates share feedback, recompute all."""
         views, id = extended.__dict__, feedback.candidate
-        if any(grader.may_call_model and grader.name == feedback.grader for grader in self.panel):
-            views.pop("pointwise_graders", None)  # the usage of the feedback shows whether it calls a model
+        if feedback.grader in self.graders.may_call_model:
+            views.pop("graders", None)  # the usage of the feedback shows whether the grader calls a model
             return
         if "aggregates" not in self.__dict__ or self.unchanged_ids or id not in self.by_id:
             return
         if not self._keeps_critics(feedback, extended):
             return
-        views["feedback"] = {**self.feedback, id: tuple(sorted((*self.feedback[id], feedback), key=_feedback_order))}
+        earlier = self.feedback[id]
+        views["feedback"] = {**self.feedback, id: _in_order([*earlier, feedback])}
         aggregate = extended._aggregate(id)
         if aggregate != self.aggregates[id]:
-            views["aggregates"] = {**self.aggregates, id: aggregate}
+            views["aggregates"], views["scores"] = {**self.aggregates, id: aggregate}, {**self.scores, id: aggregate[1]}
         else:  # other graders are missing
             views["aggregates"], views["scores"] = self.aggregates, self.scores
 
@@ -152,7 +204,9 @@ class Trace:
         status = _critic_status_after(feedback, before=before)
         if (status is True) is not (before is True) or status is None or None in self._critic_status.values():
             return False
-        views.update({name: cached[name] for name in _CRITIC_VIEWS if name in cached})
+        for name in _CRITIC_VIEWS:
+            if name in cached:
+                views[name] = cached[name]
         if status is not before:
             views["_critic_status"] = {**self._critic_status, feedback.grader: status}
         return True
@@ -164,7 +218,11 @@ class Trace:
         """Return the trace for a new run, in which failed and interrupted steps may be tried again."""
         if self.resumed_at == len(self.records):
             return self
-        return Trace(self.task, self.panel, self.records, len(self.records), self.settings)
+        if not END_RECORDS.isdisjoint(map(type, self.records)):
+            return Trace(self.task, self.panel, self.records, len(self.records), self.settings)
+        trace = object.__new__(Trace)  # with the same views
+        object.__setattr__(trace, "__dict__", {**self.__dict__, "resumed_at": len(self.records)})
+        return trace
 
     def with_scores(self, scores: Mapping[int, float]) -> Trace:
         """Return the trace with these scores, by candidate id, in place of the graders'; stop rules can read it.
@@ -201,7 +259,7 @@ class Trace:
     @cached_view
     def records_by_slot(self) -> dict[Slot, Record]:
         """The records by slot, without failures and outcomes that no longer count."""
-        return {r.slot: r for r in self.records if not isinstance(r, Failure | Outcome) or r is self.outcome}
+        return {r.slot: r for r in self.records if r.__class__ not in END_RECORDS or r is self.outcome}
 
     @property
     def unscored_reasons(self) -> dict[str, str]:
@@ -227,7 +285,7 @@ class Trace:
     @cached_view
     def candidates(self) -> list[Candidate]:
         """All candidates, oldest first."""
-        return sorted((r for r in self.records if isinstance(r, Candidate)), key=lambda c: c.id)
+        return sorted([r for r in self.records if isinstance(r, Candidate)], key=lambda c: c.id)
 
     @cached_view
     def by_id(self) -> dict[int, Candidate]:
@@ -240,7 +298,7 @@ class Trace:
 
     def _repeats_parent(self, candidate: Candidate) -> bool:
         parent = None if candidate.parent is None else self.by_id.get(candidate.parent)
-        return parent is not None and parent.content_key == candidate.content_key
+        return parent is not None and parent.text == candidate.text and parent.content_key == candidate.content_key
 
     @cached_view
     def tool_calling_candidate(self) -> Candidate | None:
@@ -255,14 +313,14 @@ class Trace:
     @cached_view
     def feedback(self) -> dict[int, tuple[Feedback, ...]]:
         """The feedback on each candidate, by id, sorted by grader and repeat."""
-        own: defaultdict[int, list[Feedback]] = defaultdict(list)
+        own: dict[int, list[Feedback]] = {}
         for record in self.records:
             if isinstance(record, Feedback):
-                own[record.candidate].append(record)
+                own.setdefault(record.candidate, []).append(record)
         feedback: dict[int, tuple[Feedback, ...]] = {}
         for c in self.candidates:
             shared = feedback.get(c.parent) if c.parent is not None and c.id in self.unchanged_ids else None
-            feedback[c.id] = tuple(sorted(own[c.id], key=_feedback_order)) if shared is None else shared
+            feedback[c.id] = _in_order(own.get(c.id, ())) if shared is None else shared
         return feedback
 
     def grader_score(self, candidate: int, grader: PanelGrader) -> float | None:
@@ -274,35 +332,34 @@ class Trace:
 
         Critics do not count.
         """
-        feedback, has_musts = self.feedback[candidate], any(grader.must for grader in self.scorers)
-        if len(feedback) < len(self.scorers) and not (feedback and has_musts):
+        feedback, scorers, has_musts = self.feedback[candidate], self.scorers, self.graders.has_musts
+        if len(feedback) < len(scorers) and not (feedback and has_musts):
             return float(not has_musts), None
-        given: dict[str, list[float | None]] = {grader.name: [] for grader in self.scorers}
+        given: dict[str, list[float | None]] = {}
         for f in feedback:
-            if f.grader in given:
-                given[f.grader].append(f.score)
-        scores = [(grader, _mean_score(given[grader.name], grader.repeats)) for grader in self.scorers]
-        musts = [score == 1 for grader, score in scores if grader.must]
-        pass_rate = sum(musts) / len(musts) if musts else 1.0
-        counted: list[tuple[float, float]] = []
-        for grader, score in scores:
-            if score is None:
-                return pass_rate, None
-            if not grader.must or len(musts) == len(scores):
-                counted.append((grader.weight, score))
-        if not counted or self.only_critics:
+            given.setdefault(f.grader, []).append(f.score)
+        scores = [_mean_score(given.get(grader.name, ()), grader.repeats) for grader in scorers]
+        pairs, pass_rate = list(zip(scorers, scores, strict=True)), 1.0
+        if has_musts:
+            met = [score == 1 for grader, score in pairs if grader.must]
+            pass_rate = sum(met) / len(met)
+            pairs = [pair for pair in pairs if not pair[0].must] or pairs
+        if not scores or None in scores or self.only_critics:
             return pass_rate, None
-        return pass_rate, sum(weight * score for weight, score in counted) / sum(weight for weight, _ in counted)
+        return pass_rate, sum([g.weight * (score or 0.0) for g, score in pairs]) / sum([g.weight for g, _ in pairs])
 
     @cached_view
-    def pointwise_graders(self) -> tuple[PanelGrader, ...]:
-        """The graders that grade one candidate at a time, scorers and critics, but not those that rank.
+    def graders(self) -> Panel:
+        """The panel, by what its graders do. A grader that may call a model is model-free if its feedback shows no call."""
+        panel = self.panel if isinstance(self.panel, Panel) else Panel(self.panel)
+        if not panel.may_call_model:
+            return panel
+        return Panel([replace(g, model_free=True) if g.may_call_model and self._calls_no_model(g) else g for g in panel])
 
-        A grader that may call a model is model-free if its feedback shows no call.
-        """
-        return tuple(
-            replace(s, model_free=True) if s.may_call_model and self._calls_no_model(s) else s for s in self.panel if not s.compares
-        )
+    @property
+    def pointwise_graders(self) -> tuple[PanelGrader, ...]:
+        """The graders that grade one candidate at a time, scorers and critics, but not those that rank."""
+        return self.graders.pointwise
 
     def _calls_no_model(self, grader: PanelGrader) -> bool:
         """Whether a grader has given feedback and called no model for it."""
@@ -386,7 +443,7 @@ class Trace:
     @cached_view
     def comparisons(self) -> list[Comparison]:
         """All comparisons, the one of most candidates last."""
-        comparisons = (r for r in self.records if isinstance(r, Comparison))
+        comparisons = [r for r in self.records if isinstance(r, Comparison)]
         return sorted(comparisons, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.repeat))
 
     @cached_view
@@ -424,7 +481,7 @@ class Trace:
 
     def top_candidates(self, ids: Sequence[int]) -> list[int]:
         """Return those of these graded candidates that tie for best: only their age distinguishes them (see `best`)."""
-        merits: list[Callable[[int], float | None]] = [self.must_pass_rate] if any(g.must for g in self.scorers) else []
+        merits: list[Callable[[int], float | None]] = [self.must_pass_rate] if self.graders.has_musts else []
         merits.append(self.scores.__getitem__)
         if self.comparisons:
             ranks = self.comparisons[-1].ranks
@@ -510,7 +567,9 @@ class Trace:
         return {
             "redraft": SCHEMA,
             "task": pack(self.task),
-            "panel": [pack(grader) for grader in self.panel],
+            "panel": [dict(grader) for grader in self.panel.data]
+            if isinstance(self.panel, Panel)
+            else [pack(grader) for grader in self.panel],
             "settings": dict(self.settings),
         }
 
@@ -552,17 +611,19 @@ class Trace:
         return extended
 
 
-def _top_by(ids: Iterable[int], merit: Callable[[int], float | None]) -> list[int]:
+def _top_by(ids: Sequence[int], merit: Callable[[int], float | None]) -> list[int]:
     """Return the ids whose merit is highest, up to SCORE_TOLERANCE."""
-    values = {id: merit(id) or 0.0 for id in ids}
-    threshold = max(values.values()) - SCORE_TOLERANCE
-    return [id for id, value in values.items() if value >= threshold]
+    values = [merit(id) or 0.0 for id in ids]
+    threshold = max(values) - SCORE_TOLERANCE
+    return [id for id, value in zip(ids, values, strict=True) if value >= threshold]
 
 
 def _mean_score(scores: Sequence[float | None], repeats: int) -> float | None:
     """Return the mean of a grader's scores of a candidate; None while one of its repeats is missing or unknown."""
+    if len(scores) < repeats:
+        return None
     known = [score for score in scores if score is not None]
-    return sum(known) / len(known) if len(known) == len(scores) >= repeats else None
+    return sum(known) / len(known) if len(known) == len(scores) else None
 
 
 def _critic_status_after(feedback: Feedback, *, before: bool | None) -> bool | None:
@@ -572,21 +633,45 @@ def _critic_status_after(feedback: Feedback, *, before: bool | None) -> bool | N
     return feedback.is_critique or before
 
 
-def _feedback_order(feedback: Feedback) -> tuple[str, int]:
-    return feedback.grader, feedback.repeat
+def _in_order(feedback: Sequence[Feedback]) -> tuple[Feedback, ...]:
+    """Return feedback sorted by grader and repeat."""
+    return tuple(feedback) if len(feedback) < 2 else tuple(sorted(feedback, key=lambda f: (f.grader, f.repeat)))
 
 
-# The views that a record of each kind leaves unchanged. `+` copies them to the new trace, so that planning stays fast.
+def _views_without_records() -> dict[str, Any]:
+    """Return the views of a trace without records. They are its own, since a user's plan may change a list that it is given."""
+    return {
+        "records_by_slot": {},
+        "failures": {},
+        "outcome": None,
+        "candidates": [],
+        "by_id": {},
+        "unchanged_ids": set(),
+        "tool_calling_candidate": None,
+        "feedback": {},
+        "_critic_status": {},
+        "critics": frozenset(),
+        "silent_graders": frozenset(),
+        "only_critics": False,
+        "aggregates": {},
+        "scores": {},
+        "comparisons": [],
+        "replaced_ids": set(),
+    }
+
+
+# What a record of each kind leaves unchanged: fields and views. `+` copies them to the new trace, so that planning stays fast.
 _CANDIDATE_VIEWS = ("candidates", "by_id", "unchanged_ids", "replaced_ids", "tool_calling_candidate")
 _CRITIC_VIEWS = ("_critic_status", "silent_graders", "critics", "scorers", "only_critics")
-_FEEDBACK_VIEWS = ("records_by_slot", "pointwise_graders", "outcome", "comparisons", "feedback")
+_FEEDBACK_VIEWS = ("records_by_slot", "graders", "outcome", "comparisons", "feedback")
 _SCORE_FREE_VIEWS = (*_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
 _GRADE_VIEWS = ("feedback", "aggregates", "scores")
-_RECORDED_VIEWS = ("pointwise_graders", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS)
+_RECORDED_VIEWS = ("graders", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS)
+_FIELDS = ("task", "panel", "resumed_at", "settings")
 UNAFFECTED_VIEWS: dict[type, tuple[str, ...]] = {
-    Candidate: ("pointwise_graders", "outcome", "comparisons", *_CRITIC_VIEWS),
-    Feedback: ("pointwise_graders", "outcome", "comparisons", *_CANDIDATE_VIEWS),
-    Comparison: ("outcome", *_RECORDED_VIEWS),
-    Failure: ("outcome", "comparisons", "records_by_slot", "graded_candidates", "score_history", *_RECORDED_VIEWS),
-    Outcome: ("comparisons", "graded_candidates", "score_history", *_RECORDED_VIEWS),
+    Candidate: (*_FIELDS, "graders", "outcome", "comparisons", *_CRITIC_VIEWS),
+    Feedback: (*_FIELDS, "graders", "outcome", "comparisons", *_CANDIDATE_VIEWS),
+    Comparison: (*_FIELDS, "outcome", *_RECORDED_VIEWS),
+    Failure: (*_FIELDS, "outcome", "comparisons", "records_by_slot", "graded_candidates", "score_history", *_RECORDED_VIEWS),
+    Outcome: (*_FIELDS, "comparisons", "graded_candidates", "score_history", *_RECORDED_VIEWS),
 }

@@ -347,15 +347,14 @@ def has_needed(task: Task, need: str) -> bool:
 def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
     """Raise ConfigError if the task lacks a field; the message says how to give each."""
     missing = [need for need in needs if not has_needed(task, need)]
+    if not missing:
+        return
     if of_messages := [need for need in missing if need in MESSAGE_NEEDS]:
         raise ConfigError(f"grader {name!r} needs a task with {MESSAGE_NEEDS[of_messages[0]]}")
-    if missing:
-        raise ConfigError(
-            f"grader {name!r} needs a task with {' and '.join(missing)}; this task has none: give "
-            + " and ".join(
-                f"Task(..., {field}=...){CLI_OPTIONS.get(field, '')} or a column {field!r} in the data" for field in missing
-            )
-        )
+    raise ConfigError(
+        f"grader {name!r} needs a task with {' and '.join(missing)}; this task has none: give "
+        + " and ".join(f"Task(..., {field}=...){CLI_OPTIONS.get(field, '')} or a column {field!r} in the data" for field in missing)
+    )
 
 
 def check_columns(graders: Iterable[Any], columns: Any, data: str) -> None:

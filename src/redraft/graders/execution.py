@@ -90,7 +90,7 @@ def check_environment(grader: Any) -> None:
     A grader may have a method `check_environment()`, which raises ConfigError if a package or a program that it needs is missing,
     or does not know an option. The parts of the grader are not checked.
     """
-    if is_own(type(grader)) and isinstance(tier := getattr(grader, "sandbox", None), str):
+    if isinstance(tier := getattr(grader, "sandbox", None), str) and is_own(type(grader)):
         from ..sandbox import Sandbox  # few runs need it
 
         Sandbox(tier, packages=getattr(grader, "packages", ())).tier  # noqa: B018  (raises)

@@ -103,8 +103,13 @@ class ModelCapabilities:
 
     def formats_for(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
         """Return the formats to try, strictest first; every REPROBE_INTERVAL requests, all of them."""
-        if not any(record.has_failures for record in self.formats.values()):
-            return formats
+        for record in self.formats.values():
+            if record.has_failures:
+                return self._usable_formats(request, formats)
+        return formats
+
+    def _usable_formats(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
+        """Return the formats that are not given up for the schema of a request; now and then, all of them."""
         schema = schema_key(request)
         usable: list[Format] = [format for format in formats[:-1] if self._record(format).is_usable(schema)]
         if len(usable) < len(formats) - 1:

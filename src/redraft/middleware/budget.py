@@ -242,13 +242,25 @@ class BudgetTracker:
         self._estimate_all()
         self._serve()
 
+    def grant_at_once(self, need: Callable[[], CostEstimate]) -> Grant | None:
+        """Return what a call may take if nothing limits it, else None. `reserve` need not be called then.
+
+        It is not estimated: only what is used will count, if it is known.
+        """
+        if self._limits or self.on_change is not None:
+            return None
+        self._active_calls += 1
+        grant = Grant(None)
+        self._needs[grant] = need
+        return grant
+
     async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
         """Reserve what a call may cost. A pending `reservation` is taken with it; on another one, the call draws.
 
         Waits while calls in flight may turn out cheaper. Raises BudgetExhaustedError if there will not be enough.
         """
-        if not self._limits and self.on_change is None:
-            return self._grant_unlimited(need)
+        if grant := BudgetTracker.grant_at_once(self, need):  # a subclass may grant nothing at once
+            return grant
         queue = self._queue if reservation is None or reservation.is_pending else self._urgent
         if not (self._urgent or self._queue) and (grant := self._try_grant(need, reservation)):
             return grant
@@ -272,18 +284,22 @@ class BudgetTracker:
         What the call drew goes back to `return_to`, as far as it is left, before waiting calls get it.
         """
         self._active_calls -= 1
-        if grant in self._needs and None in usage.values():
+        if grant.amounts is None and None in usage.values():
             self._estimate(grant)
-        self._needs.pop(grant, None)
-        reserved = grant.amounts or ZERO_AMOUNTS
-        for name in LIMITS:
-            self.reserved[name] -= reserved[name]
-            used = reserved[name] if (known := usage[name]) is None else known
-            self.spent[name] += used
-            if known and known > self.max_call_usage[name]:
-                self.max_call_usage[name] = known
-        if grant.amounts is not None:
+        if grant.amounts is None:
+            del self._needs[grant]
+        else:
             self._excess_causes.update(dict.fromkeys(_excess_causes(grant.amounts, grant.max_tokens, usage)))
+        spent, most, reserved = self.spent, self.max_call_usage, grant.amounts
+        for name, known in usage.items():
+            used = known
+            if reserved is not None:
+                self.reserved[name] -= reserved[name]
+                used = reserved[name] if known is None else known
+            if used:
+                spent[name] += used
+            if known and known > most[name]:
+                most[name] = known
         if return_to and grant.from_reserve:
             self._return_to_reserve(return_to, grant.from_reserve)
         self._notify_change()
@@ -354,13 +370,6 @@ class BudgetTracker:
         return [waiter.minimum for waiter in (*self._urgent, *self._queue)]
 
     # ---- granting
-
-    def _grant_unlimited(self, need: Callable[[], CostEstimate]) -> Grant:
-        """Return what a call may take if there is no limit. It is not estimated: only what is used will count, if it is known."""
-        self._active_calls += 1
-        grant = Grant(None)
-        self._needs[grant] = need
-        return grant
 
     def _estimate_all(self) -> None:
         """Reserve what all calls in flight may take."""
@@ -443,6 +452,8 @@ class BudgetTracker:
 
         `patient`: wait for tasks that hold something but have no call in flight.
         """
+        if not (self._urgent or self._queue or self._idle_timer):
+            return
         while self._grant_all() and (waiter := self._next_to_refuse(patient=patient)):
             if not (refusal := self._refusal(waiter)):
                 break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 
 import orjson
@@ -47,33 +46,25 @@ def cache(call: Call, store: MutableMapping[str, Reply], identity: str) -> Call:
 
     Failed and truncated answers are not stored.
     """
-    locks: dict[str, KeyLock] = {}
+    in_flight: dict[str, asyncio.Event | None] = {}  # set when the call ends; None: no other one waits for it
 
     async def call_cached(request: Request) -> Reply:
         key = cache_key(identity, request)
-        key_lock = locks.setdefault(key, KeyLock())
-        key_lock.waiters += 1
+        while key in in_flight:
+            in_flight[key] = same_call_ended = in_flight[key] or asyncio.Event()
+            await same_call_ended.wait()
+        if (stored := store.get(key)) is not None:
+            usage = stored.usage
+            cached = Usage(cached_calls=1, answer_tokens=usage.answer_tokens, answer_cost=usage.answer_cost)
+            return stored.with_usage(cached)
+        in_flight[key] = None
         try:
-            async with key_lock.lock:
-                if (stored := store.get(key)) is not None:
-                    usage = stored.usage
-                    cached = Usage(cached_calls=1, answer_tokens=usage.answer_tokens, answer_cost=usage.answer_cost)
-                    return stored.with_usage(cached)
-                reply = await call(request)
-                if not reply.truncated:
-                    store[key] = reply
-                return reply
+            reply = await call(request)
+            if not reply.truncated:
+                store[key] = reply
+            return reply
         finally:
-            key_lock.waiters -= 1
-            if not key_lock.waiters:
-                locks.pop(key, None)
+            if ended := in_flight.pop(key):
+                ended.set()
 
     return call_cached
-
-
-@dataclass(slots=True)
-class KeyLock:
-    """A lock for identical calls, and the number of calls that use it."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiters: int = 0

@@ -31,7 +31,7 @@ from ..errors import ModelError, ModelTimeoutError
 from ..log import endpoint_log, error_kind
 from ..protocols import Call, Format, Reply, Request
 from ..text import format_duration, format_time_in
-from ..usage import NO_USAGE, Usage
+from ..usage import NO_USAGE, Usage, current_ledger
 from .aimd import AIMDWindow
 from .call_costs import rough_tokens
 from .circuit_breaker import CircuitBreaker
@@ -44,7 +44,6 @@ from .endpoint_errors import (
     is_server_response,
     may_be_refusal,
 )
-from .metering import RESERVE_AGAIN
 from .token_bucket import RateLimits
 
 MAX_RETRY_WAIT = 120.0  # seconds a retry may wait; after a longer Retry-After the limiter repeats the call itself
@@ -418,13 +417,8 @@ def limit_endpoint(call: Call, limiter: EndpointLimiter) -> Call:
     """
     answered_formats: set[Format] = set()
 
-    async def call_limited(request: Request) -> Reply:
-        reserve_again = RESERVE_AGAIN.get()
-        token = RESERVE_AGAIN.set(None)  # it is for this call, not for those that a model makes in answering it
-        try:
-            return await LimitedCall(call, limiter, answered_formats, request, reserve_again).complete()
-        finally:
-            RESERVE_AGAIN.reset(token)
+    def call_limited(request: Request) -> Awaitable[Reply]:
+        return LimitedCall(call, limiter, answered_formats, request).complete()
 
     return call_limited
 
@@ -433,15 +427,15 @@ def limit_endpoint(call: Call, limiter: EndpointLimiter) -> Call:
 class LimitedCall:
     """One call to an endpoint, with the attempts that the limiter repeats and the probes sent for it.
 
-    `spent` is the usage of earlier attempts that `reserve_again` has not settled. `timeout` is the error of the last attempt if
-    it timed out, while the limiter finds out whether the endpoint answers.
+    `reserve_again` is that of the open ledger, and `spent` the usage of earlier attempts that it has not settled. `timeout` is the
+    error of the last attempt if it timed out, while the limiter finds out whether the endpoint answers.
     """
 
     call: Call
     limiter: EndpointLimiter
     answered_formats: set[Format]
     request: Request
-    reserve_again: Callable[[Usage], Awaitable[Request]] | None
+    reserve_again: Callable[[Usage], Awaitable[Request]] | None = None
     spent: Usage = NO_USAGE
     timeout: ModelTimeoutError | None = None
     timeout_slot: Slot | None = None
@@ -449,9 +443,12 @@ class LimitedCall:
 
     async def complete(self) -> Reply:
         """Make attempts until one is answered or fails with an error that is not the endpoint's."""
-        tokens = rough_tokens(self.request) if self.limiter.counts_tokens else 0.0
+        limiter, ledger = self.limiter, current_ledger()
+        if ledger is not None:
+            self.reserve_again, ledger.reserve_again = ledger.reserve_again, None
+        tokens = rough_tokens(self.request) if limiter.counts_tokens else 0.0
         while True:
-            slot = await self.limiter.acquire(tokens)
+            slot = await limiter.acquire(tokens)
             result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
             if isinstance(result, Reply):
                 return result if self.spent is NO_USAGE else replace(result, usage=self._total_usage(result.usage))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import eq
 from typing import Any, TypeAlias
 
 from ..core.task import Message
@@ -28,8 +27,12 @@ def merge_adjacent(messages: Messages) -> Messages:
 
     Tool results, and messages that call tools, stay as they are, because each belongs to one call.
     """
-    roles = [message["role"] for message in messages]
-    if not any(map(eq, roles, roles[1:])):
+    previous = None
+    for message in messages:
+        if message["role"] == previous:
+            break
+        previous = message["role"]
+    else:
         return messages
     merged: list[Message] = []
     for message in messages:

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..protocols import Call, Reply, Request
-from ..usage import NO_USAGE, CallLedger, LedgerEntry, Usage, current_ledger
+from ..usage import NO_USAGE, CallLedger, LedgerEntry, Usage, current_ledger, sum_usage
 from .budget import RESERVATION, BudgetTracker, Grant, Reservation
 from .call_costs import MIN_ANSWER_TOKENS, CostEstimate, CostEstimator, Pricing, PromptSize, request_size, text_size
 
-_MAX_TOKENS_REFUSED = re.compile(
-    r"max_?(completion_|new_|output_)?tokens|completion tokens|in the completion|context length", re.IGNORECASE
-)
+_MAX_TOKENS_REFUSED = r"max_?(completion_|new_|output_)?tokens|completion tokens|in the completion|context length"
 
 
 def with_cost(call: Call, pricing: Pricing | None) -> Call:
     """Record each call in the open ledger and in the usage of its reply, with its cost in USD (`pricing` None: unknown)."""
 
     async def call_with_cost(request: Request) -> Reply:
-        entry = ledger.new_entry() if (ledger := current_ledger()) else LedgerEntry()
+        ledger = current_ledger()
+        entry = LedgerEntry() if ledger is None else ledger.new_entry()
         try:
             reply = await call(request)
         except ModelError as error:
@@ -55,8 +52,13 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
     estimator = costs or CostEstimator(pricing)
 
     async def call_metered(request: Request) -> Reply:
-        metered = MeteredCall(tracker, estimator, request)
-        attempt = await metered.reserve()
+        ledger = current_ledger()
+        if ledger is None:
+            with CallLedger():
+                return await call_metered(request)
+        metered = MeteredCall(tracker, estimator, request, ledger, len(ledger.entries))
+        metered.grant = tracker.grant_at_once(metered.estimate)
+        attempt = request if metered.grant else await metered.reserve()
         while True:
             try:
                 reply = await make_attempt(metered, attempt)
@@ -66,24 +68,23 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
                     raise
                 attempt = await metered.reserve_again(error.usage)
             else:
-                return reply.with_usage(metered.total_usage(reply.usage)) if metered.previous_usage is not NO_USAGE else reply
+                return reply if metered.previous_usage is NO_USAGE else reply.with_usage(metered.total_usage(reply.usage))
 
     async def make_attempt(metered: MeteredCall, request: Request) -> Reply:
         usage, reply = None, None
-        token = RESERVE_AGAIN.set(metered.reserve_again)
+        metered.ledger.reserve_again = metered.reserve_again
         try:
-            with metered.ledger:
-                reply = await call(request)
+            reply = await call(request)
             usage = reply.usage
             return reply
         except ModelError as error:
             usage = error.usage
             raise
         except asyncio.CancelledError:
-            usage = metered.ledger.total_usage
+            usage = metered.sent_usage
             raise
         finally:
-            RESERVE_AGAIN.reset(token)
+            metered.ledger.reserve_again = None
             metered.settle(usage, reply)
 
     return call_metered
@@ -91,24 +92,25 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
 
 @dataclass(slots=True)
 class MeteredCall:
-    """A call with its repeated attempts.
+    """A call with its repeated attempts. `ledger` is open while it is made.
 
     Attributes:
+        first_entry: The index of the first entry of the current attempt in the ledger.
         max_tokens_cap: The `max_tokens` to try if the request has none and the endpoint refused a higher one.
         granted_max_tokens: The `max_tokens` of the current attempt.
         previous_usage: The usage of earlier attempts.
         grant: What the current attempt may take.
-        ledger: What was sent in the current attempt.
     """
 
     tracker: BudgetTracker
     costs: CostEstimator
     request: Request
+    ledger: CallLedger
+    first_entry: int
     max_tokens_cap: int | None = None
     granted_max_tokens: int | None = None
     previous_usage: Usage = NO_USAGE
     grant: Grant | None = None
-    ledger: CallLedger = field(default_factory=lambda: CallLedger(outer=current_ledger()))
     _size: PromptSize | None = None
 
     @property
@@ -124,11 +126,16 @@ class MeteredCall:
         reservation = RESERVATION.get()
         return reservation if reservation and reservation.tracker is self.tracker else None
 
+    @property
+    def sent_usage(self) -> Usage:
+        """The usage of what was sent in the current attempt, as far as it is known."""
+        return sum_usage(self.ledger.entries[self.first_entry :])
+
     async def reserve(self) -> Request:
         """Reserve an attempt. Return the request with the `max_tokens` that it may have. Raises BudgetExhaustedError."""
         reservation = self.reservation
         prompt_tokens = reservation.prompt_tokens if reservation and not reservation.writing else inf
-        need = partial(self._estimated_cost, self.tracker.budget.min_tokens, prompt_tokens)
+        need = partial(self.estimate, self.tracker.budget.min_tokens, prompt_tokens)
         try:
             self.grant = await self.tracker.reserve(need, reservation)
         except BudgetExhaustedError as error:
@@ -150,7 +157,7 @@ class MeteredCall:
             if reservation := self.reservation:
                 self._update_reservation(reservation, usage, answered=reply is not None)
         self.tracker.settle(grant, self.costs.amounts_of(usage), None if reply else reservation)
-        self.ledger.entries.clear()
+        self.first_entry = len(self.ledger.entries)
 
     def _update_estimates(self, usage: Usage | None, reply: Reply | None) -> None:
         """Learn from the usage of a single request; without a limit on anything, there is nothing to estimate."""
@@ -160,7 +167,7 @@ class MeteredCall:
             if self.max_tokens_cap and usage.output_tokens:
                 self.costs.token_estimator.max_tokens_limit = self.max_tokens_cap
 
-    def _estimated_cost(self, min_tokens: int, prompt_tokens: float) -> CostEstimate:
+    def estimate(self, min_tokens: int = 0, prompt_tokens: float = inf) -> CostEstimate:
         """Return what an attempt may cost, by what is known now."""
         return self.costs.request_cost(self.request, self.size, min_tokens, self.max_tokens_cap, prompt_tokens)
 
@@ -185,7 +192,7 @@ class MeteredCall:
 
     def lower_max_tokens(self, error: ModelError) -> bool:
         """Halve `max_tokens` if the endpoint refused it and the caller did not set it. Return whether to repeat the call."""
-        refused = error.status in {400, 422} and _MAX_TOKENS_REFUSED.search(str(error))
+        refused = error.status in {400, 422} and re.search(_MAX_TOKENS_REFUSED, str(error), re.IGNORECASE)
         granted = self.granted_max_tokens
         if not refused or self.request.max_tokens is not None or granted is None or granted < 2 * MIN_ANSWER_TOKENS:
             return False
@@ -193,9 +200,5 @@ class MeteredCall:
         return True
 
 
-RESERVE_AGAIN: ContextVar[Callable[[Usage], Awaitable[Request]] | None] = ContextVar("reserve_again", default=None)
-"""Reserves another attempt of the current call, given the usage of the last one; for inner wrappers that repeat the call."""
-
-
 def _usage_with_cost(usage: Usage, pricing: Pricing | None) -> Usage:
-    return replace(usage, cost=pricing.cost(usage)) if pricing and usage.cost is None else usage
+    return usage.with_cost(pricing.cost(usage)) if pricing and usage.cost is None else usage

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from io import BytesIO
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
 from ..masking import NO_SECRETS, Mask, without_cause
 from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
+from .deadlines import Deadline, Deadlines
 
 if TYPE_CHECKING:
     import aiohttp
@@ -102,34 +103,47 @@ class LoopLocal(Generic[T]):
             await self._close(value)
 
 
-def _new_session(*, single_use: bool = False) -> aiohttp.ClientSession:
+class Connections(NamedTuple):
+    """What the requests of one event loop share; the number of connections is not limited."""
+
+    session: aiohttp.ClientSession
+    deadlines: Deadlines
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+def _new_connections(*, single_use: bool = False) -> Connections:
     import aiohttp
 
     # many servers close an idle connection after 5 s, and a request that is sent at that moment is lost
     keep_alive: dict[str, Any] = {"force_close": True} if single_use else {"keepalive_timeout": 4.0}
-    return aiohttp.ClientSession(
+    session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, **keep_alive),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         trust_env=False,
     )
+    return Connections(session, Deadlines())
 
 
-shared_session = LoopLocal(_new_session, lambda session: session.close())
-"""The session of each event loop. All clients share its connections, whose number is not limited."""
+shared_connections = LoopLocal(_new_connections, Connections.close)
+"""The connections of each event loop, which all clients share."""
 
-stream_session = LoopLocal(lambda: _new_session(single_use=True), lambda session: session.close())
+stream_connections = LoopLocal(lambda: _new_connections(single_use=True), Connections.close)
 """The same for streams, with one connection each: llama.cpp closes the connection after a stream without announcing it."""
 
 
 class HttpExchange:
     """One request and its response. The ledger `entry` counts the request when it is sent."""
 
+    __slots__ = ("_entry", "_start", "cap", "is_sent", "phase", "stream", "target")
+
     def __init__(self, target: RequestTarget, *, stream: bool = False, entry: LedgerEntry | None = None) -> None:
         self.target, self.stream = target, stream
         self.is_sent = False
         self._entry = entry
-        if entry:
+        if entry is not None:
             entry.start_counting()
         self.cap = 8 * MAX_BODY_BYTES if stream else MAX_BODY_BYTES
         self.phase = "an answer"
@@ -137,14 +151,16 @@ class HttpExchange:
 
     async def open(self, method: str, body: RequestBody) -> aiohttp.ClientResponse:
         """Send the request, and return when the headers of the response have arrived."""
-        async with asyncio.timeout(self._remaining_seconds(self.target.timeouts.first_byte)):
-            return await self._send(method, body)
+        connections = await self._connections()
+        with Deadline(connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)):
+            return await self._send(connections.session, method, body)
 
     async def iter_body(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         """Yield the decoded body as it arrives, up to the cap."""
-        decode, limit = self._body_decoder(response), self._remaining_seconds(self.target.timeouts.first_byte)
+        deadlines = (await self._connections()).deadlines
+        decode, limit = _body_decoder(response, self.cap), self._remaining_seconds(self.target.timeouts.first_byte)
         while True:
-            async with asyncio.timeout(limit):
+            with Deadline(deadlines, limit):
                 raw = await response.content.readany()
             if not raw:
                 break
@@ -155,55 +171,47 @@ class HttpExchange:
         decode(b"")
 
     async def read_all(self, method: str, body: RequestBody) -> HttpResponse:
-        """Send the request and read the whole response; one timer is rescheduled as parts arrive."""
+        """Send the request and read the whole response; one deadline is moved as parts arrive."""
         parts: list[bytes] = []
-        async with asyncio.timeout(self._remaining_seconds(self.target.timeouts.first_byte)) as timer:
-            response = await self._send(method, body)
+        session, deadlines = await self._connections()
+        with Deadline(deadlines, self._remaining_seconds(self.target.timeouts.first_byte)) as deadline:
+            response = await self._send(session, method, body)
             try:
-                decode, content = self._body_decoder(response), response.content
+                decode, content = _body_decoder(response, self.cap), response.content
                 while raw := await content.readany():
                     parts.append(decode(raw))
                     if content.at_eof():
                         break
                     self.phase = "the rest of the answer"
-                    timer.reschedule(asyncio.get_running_loop().time() + self._part_timeout())
+                    deadline.reschedule(self._part_timeout())
                 decode(b"")
             finally:
                 if not response.closed:  # its connection is not free for other requests yet
                     response.close()
         whole, mask = parts[0] if len(parts) == 1 else b"".join(parts), self.target.mask
+        if not mask:
+            return response.status, response.headers, whole
         return response.status, masked_headers(response.headers, mask), mask.mask_bytes(whole)
 
-    async def _send(self, method: str, body: RequestBody) -> aiohttp.ClientResponse:
-        session = await (stream_session if self.stream else shared_session).get()
-        return await session.request(
+    def _connections(self) -> Awaitable[Connections]:
+        return (stream_connections if self.stream else shared_connections).get()
+
+    def _send(self, session: aiohttp.ClientSession, method: str, body: RequestBody) -> Awaitable[aiohttp.ClientResponse]:
+        target = self.target
+        return session.request(
             method,
-            self.target.url,
+            target.url,
             data=None if body is None else make_payload(body, self._mark_sent),
-            headers=outgoing_headers(self.target.headers),
+            headers=outgoing_headers(target.headers),
             allow_redirects=False,
-            timeout=_connect_timeout(self.target.timeouts.connect),
-            proxy=proxy_for(self.target.proxy, self.target.url),
+            timeout=_connect_timeout(target.timeouts.connect),
+            proxy=target.proxy and proxy_for(target.proxy, target.url),
         )
 
     def _mark_sent(self) -> None:
-        if self._entry and not self.is_sent:
+        if self._entry is not None and not self.is_sent:
             self._entry.count_request()
         self.is_sent = True
-
-    def _body_decoder(self, response: aiohttp.ClientResponse) -> Callable[[bytes], bytes]:
-        """Return a function that decodes the parts of a body in order, up to the cap; b"" marks the end."""
-        decode, size = _decoder(response, self.cap), 0
-
-        def decode_part(raw: bytes) -> bytes:
-            nonlocal size
-            part: bytes = decode(raw)
-            size += len(part)
-            if size > self.cap:
-                raise too_large_error(self.cap)
-            return part
-
-        return decode_part
 
     def _part_timeout(self) -> float:
         """Return how many seconds the next part may take."""
@@ -252,13 +260,13 @@ def _payload_classes() -> tuple[type, type]:
     class SendNotifier:
         on_send: Callable[[], object]
 
-        async def write(self, writer: Any) -> None:  # (called by aiohttp before 3.12)
+        def write(self, writer: Any) -> Any:  # (called by aiohttp before 3.12)
             self.on_send()
-            await super().write(writer)  # type: ignore[misc]
+            return super().write(writer)  # type: ignore[misc]
 
-        async def write_with_length(self, writer: Any, content_length: int | None) -> None:
+        def write_with_length(self, writer: Any, content_length: int | None) -> Any:
             self.on_send()
-            await super().write_with_length(writer, content_length)  # type: ignore[misc]
+            return super().write_with_length(writer, content_length)  # type: ignore[misc]
 
     class NotifyingBytes(SendNotifier, BytesPayload):
         pass
@@ -301,6 +309,21 @@ def too_large_error(cap: int = MAX_BODY_BYTES) -> ModelError:
     return BadResponseError(f"the answer is larger than {cap // (1024 * 1024)} MiB", usage=UNKNOWN_USAGE)
 
 
+class _PlainBody:
+    """Returns the parts of a body that is not compressed, up to the cap."""
+
+    __slots__ = ("_cap", "_remaining")
+
+    def __init__(self, cap: int) -> None:
+        self._cap = self._remaining = cap
+
+    def __call__(self, raw: bytes) -> bytes:
+        self._remaining -= len(raw)
+        if self._remaining < 0:
+            raise too_large_error(self._cap)
+        return raw
+
+
 class _Decompressor:
     """Decompresses gzip or deflate part by part, up to the cap; b"" marks the end.
 
@@ -336,15 +359,15 @@ def _garbled_error(description: str) -> ModelError:
     return BadResponseError(f"sent {description}", retryable=True, usage=UNKNOWN_USAGE)
 
 
-def _decoder(response: aiohttp.ClientResponse, cap: int) -> Any:
-    """Return a function that decodes the parts of a body. (Not aiohttp's, which has no cap in some versions.)"""
+def _body_decoder(response: aiohttp.ClientResponse, cap: int) -> Callable[[bytes], bytes]:
+    """Return what decodes the parts of a body in order, up to the cap. (Not aiohttp's, which has no cap in some versions.)"""
     if (header := response.headers.get("Content-Encoding")) is None:
-        return bytes
+        return _PlainBody(cap)
     coding = header.strip().lower()
     if coding in {"gzip", "x-gzip", "deflate"}:
         return _Decompressor(cap)
     if coding in {"", "identity"}:
-        return bytes
+        return _PlainBody(cap)
     raise BadResponseError(f"sent a body in the encoding {coding[:20]!r}, which was not asked for", usage=UNKNOWN_USAGE)
 
 
@@ -378,14 +401,12 @@ async def open_exchange(
     target: RequestTarget, method: str = "GET", body: RequestBody = None, *, stream: bool = False, entry: LedgerEntry | None = None
 ) -> AsyncIterator[tuple[HttpExchange, aiohttp.ClientResponse]]:
     """Open a request, and yield it with its response. Raises ModelError for a failure of the network."""
-    import aiohttp
-
     exchange = HttpExchange(target, stream=stream, entry=entry)
     response = failure = None
     try:
         response = await exchange.open(method, body)
         yield exchange, response
-    except (aiohttp.ClientError, OSError) as error:
+    except _network_errors() as error:
         failure = exchange.to_model_error(error)
     finally:
         if response is not None:
@@ -398,11 +419,16 @@ async def fetch(
     target: RequestTarget, method: str = "GET", body: RequestBody = None, *, entry: LedgerEntry | None = None
 ) -> HttpResponse:
     """Return the status, the headers and the whole decoded body. Raises ModelError for a failure of the network."""
-    import aiohttp
-
     exchange = HttpExchange(target, entry=entry)
     try:
         return await exchange.read_all(method, body)
-    except (aiohttp.ClientError, OSError) as error:
+    except _network_errors() as error:
         failure = exchange.to_model_error(error)
     raise without_cause(failure)
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of a request that failed."""
+    import aiohttp
+
+    return aiohttp.ClientError, OSError

@@ -247,10 +247,9 @@ class Chat(ExtraBodyTools):
         `is_masked`: the body is masked already, so that only what it hides remains to be masked.
         """
         if 200 <= status < 300:
-            reply, mask = read_reply(parse_body(body, headers.get("Content-Type", ""))), self.target.mask
-            if mask and not (is_masked and _shows_all(body, reply)):
-                reply = masked_reply(reply, mask)
-            return _with_rate_limits(reply, headers)
+            data, mask = parse_body(body, headers.get("Content-Type", "")), self.target.mask
+            reply = read_reply(data, parse_rate_limits(headers))
+            return reply if not mask or (is_masked and _shows_all(body, reply)) else masked_reply(reply, mask)
         raise self.error_from_response(status, headers, body)
 
     def error_from_response(self, status: int, headers: Mapping[str, str], body: bytes, *, hint: str = "") -> ModelError:

@@ -35,10 +35,9 @@ from .logprobs import logprob_entries, read_logprobs
 TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 _OUT_OF_QUOTA_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
 _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large"}
-_TOO_LONG_WORDS = re.compile(
+_TOO_LONG_WORDS = (  # compiled only after an error
     r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens|input is too long"
-    r"|(prompt|input|request)[^.]{0,60} exceeds? [^.]{0,60}tokens",
-    re.IGNORECASE,
+    r"|(prompt|input|request)[^.]{0,60} exceeds? [^.]{0,60}tokens"
 )
 _JINJA_PREFIX = "Jinja Exception: "
 _ROW_AND_COLUMN = re.compile(r" at row \d+, column \d+")
@@ -72,17 +71,17 @@ def _not_json_message(body: bytes, content_type: str, error: str) -> str:
     return f"sent broken or cut off JSON{kind}: {shorten(error, 100)}"
 
 
-_MARKUP = re.compile(r"<(script|style)\b(?:.*?</\1>|.*)|<[^<>]*>", re.DOTALL | re.IGNORECASE)  # (unclosed scripts, too)
+_MARKUP = r"<(script|style)\b(?:.*?</\1>|.*)|<[^<>]*>"  # (unclosed scripts, too)
 
 
 def page_text(body: bytes) -> str:
     """Return the text of a web page, without its tags."""
     page = body[:4000].decode("utf-8", "replace")
-    return _MARKUP.sub(" ", page)
+    return re.sub(_MARKUP, " ", page, flags=re.DOTALL | re.IGNORECASE)
 
 
-def read_reply(data: Any) -> Reply:
-    """Return the Reply in a chat completion. Raises ModelError if it is none."""
+def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> Reply:
+    """Return the Reply in a chat completion, with the rate limits that came with it. Raises ModelError if it is none."""
     if not isinstance(data, dict):
         raise bad_response(f"sent {json_type_name(data)} where a chat completion was expected")
     choices = data.get("choices")
@@ -93,7 +92,9 @@ def read_reply(data: Any) -> Reply:
     if not isinstance(message, dict):
         raise bad_response(f"sent a choice without a message: {shorten(repr(choice), 100)}")
     fields = read_identity(data)
-    if entries := logprob_entries(choice):
+    if rate_limit_status is not None:
+        fields["rate_limit_status"] = rate_limit_status
+    if choice.get("logprobs") and (entries := logprob_entries(choice)):
         fields["token_logprobs"] = read_logprobs(entries)
     return reply_from_message(message, choice.get("finish_reason"), read_usage(data.get("usage")), fields)
 
@@ -150,7 +151,9 @@ def reply_from_message(
     if finish == "content_filter":
         raise ContentFilterError("the answer was withheld by a content filter (finish_reason content_filter)", usage=usage)
     tool_calls = read_tool_calls(message, finish, usage)
-    if not text.strip() and not tool_calls:
+    if text.isspace():
+        text = ""
+    if not text and not tool_calls:
         if reasoning and finish == "length":
             error = bad_response("used up its tokens on reasoning: no answer came (raise max_tokens)", usage=usage)
         else:
@@ -159,7 +162,7 @@ def reply_from_message(
         error.empty = True
         raise error
     reasoning_parts = "\n".join(reasoning) or None
-    return Reply(text if text.strip() else "", usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields)
+    return Reply(text, usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields)
 
 
 def reasoning_text(message: Mapping[str, Any]) -> str:
@@ -417,7 +420,9 @@ def _error_class(status: int, error_body: ErrorBody) -> tuple[type[ModelError], 
         return ModelUnavailableError, False
     if "content_filter" in error_body.codes:
         return ContentFilterError, False
-    too_long = error_body.codes & _TOO_LONG_CODES or (status in {400, 413, 422, 500} and _TOO_LONG_WORDS.search(error_body.text))
+    too_long = error_body.codes & _TOO_LONG_CODES or (
+        status in {400, 413, 422, 500} and re.search(_TOO_LONG_WORDS, error_body.text, re.IGNORECASE)
+    )
     if too_long or status == 413:
         return ContextLengthError, False
     match status:

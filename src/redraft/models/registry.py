@@ -254,7 +254,7 @@ VENDOR_BY_NAME_PREFIX = {  # the vendors of models whose names begin so
     "gemma": "ollama",
     "phi": "ollama",
 }
-_HOST = re.compile(r"(localhost|[\w.-]+:[0-9]{2,5}|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?|[\w-]+(\.[\w-]+)*\.(com|org|net|io|ai))(/.*)?")
+_HOST = r"(localhost|[\w.-]+:[0-9]{2,5}|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?|[\w-]+(\.[\w-]+)*\.(com|org|net|io|ai))(/.*)?"
 _BROKEN_URL = re.compile(r"h\w{1,3}p(?P<safe>s?)(:|;|/)+(?P<rest>[^/].*)", re.IGNORECASE)
 
 
@@ -291,7 +291,7 @@ def _suggested_name(spec: str) -> str:
         return f"{prefix}:{'//127.0.0.1:8080/v1#NAME' if prefix.startswith('http') else 'NAME'}"
     if broken := _BROKEN_URL.fullmatch(spec):
         return f"http{broken['safe'].lower()}://{_with_model_placeholder(broken['rest'])}"
-    if _HOST.fullmatch(spec):
+    if re.fullmatch(_HOST, spec):
         scheme = "http" if ":" in spec or spec.startswith("localhost") else "https"
         return f"{scheme}://{_with_model_placeholder(spec)}"
     if not colon:

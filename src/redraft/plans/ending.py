@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from statistics import NormalDist
 
 from ..core.records import Candidate, Outcome, StopReason
 from ..core.steps import Compare, Stop
@@ -135,6 +134,8 @@ class Ending:
 @lru_cache(maxsize=16)
 def normal_quantile(p: float) -> float:
     """Return the value that a standard normal variable is below with probability `p`."""
+    from statistics import NormalDist  # few programs need it
+
     return NormalDist().inv_cdf(p)
 
 

@@ -56,10 +56,14 @@ def extra_asks(trace: Trace) -> list[tuple[int, int]]:
 
     Candidates that are equal to their parent, and judges that were not asked more often, are left out.
     """
-    repeats, unchanged = {judge.name: judge.repeats for judge in scoring_judges(trace)}, trace.unchanged_ids
-    least = 0 if trace.failures else min(repeats.values(), default=0)
-    asked = Counter((id, f.grader) for id, feedback in trace.feedback.items() if len(feedback) > least for f in feedback)
-    asked.update(slot[1:3] for slot in trace.failures if slot[0] == "feedback")
+    repeats, failures = {judge.name: judge.repeats for judge in scoring_judges(trace)}, trace.failures
+    least = 0 if failures else min(repeats.values(), default=0)
+    longer = [(id, feedback) for id, feedback in trace.feedback.items() if len(feedback) > least]
+    if not longer and not failures:
+        return []
+    unchanged = trace.unchanged_ids
+    asked = Counter([(id, f.grader) for id, feedback in longer for f in feedback])
+    asked.update([slot[1:3] for slot in failures if slot[0] == "feedback"])
     return [
         (id, number - repeats[name])
         for (id, name), number in asked.items()

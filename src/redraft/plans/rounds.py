@@ -1,7 +1,7 @@
 """Asks a plan for a round of steps, and for the next one only when all steps of the last have ended.
 
-The engine asks for steps after every record, while others are still being performed. A plan is pure and does not see those, so that
-it would choose the next text before the scores of this round are in.
+The engine asks for steps after every record (of a `Round`: but not after feedback), while others are still being performed. A plan
+is pure and does not see those, so that it would choose the next text before the scores of this round are in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from ..core.steps import Step, Stop
 from ..core.trace import Trace
-from . import PlanDecision
+from ..own_code import is_own
+from . import Plan, PlanDecision
 
 
 @dataclass
@@ -38,3 +39,11 @@ class RoundByRound:
         decision = self.decide(trace)
         self._chosen = () if decision.choices is None else decision.steps
         return decision.steps
+
+
+def returns_rounds(plan: Plan) -> bool:
+    """Whether a `Round` that a plan returns can be relied on: the plan, and the one that it asks, are of Redraft's own classes.
+
+    A user's function or subclass may return what ours returns, and stop after feedback.
+    """
+    return is_own(type(plan)) and is_own(type(getattr(plan, "base_plan", plan)))

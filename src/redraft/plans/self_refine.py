@@ -9,7 +9,7 @@ from functools import cached_property
 from .. import checks
 from ..core.ranking import top_answers
 from ..core.records import Candidate, Outcome, StopReason
-from ..core.steps import Compare, Generate, Grade, Repair, Step, Stop
+from ..core.steps import Compare, Generate, Grade, Repair, Round, Step, Stop
 from ..core.stopping import StopRule, done, max_iterations, patience, target, tool_calls
 from ..core.trace import PanelGrader, Trace
 from ..own_code import fingerprint_name
@@ -82,19 +82,17 @@ class SelfRefine:
 
     def missing_steps(self, trace: Trace) -> Sequence[Step]:
         """Return the missing steps before the next decision: first drafts, checks without a model, repairs and grades."""
-        drafts, candidates = self.missing_drafts(trace), trace.candidates
-        free = [grader for grader in trace.pointwise_graders if grader.model_free]
-        judges = [grader for grader in trace.pointwise_graders if not grader.model_free]
-        free_grades = missing_grades(trace, candidates, free)
-        if not (self.repairs and any(grader.editable for grader in trace.pointwise_graders)):
-            return [*drafts, *free_grades, *missing_grades(trace, candidates, judges)]
+        drafts, candidates, graders = self.missing_drafts(trace), trace.candidates, trace.graders
+        free_grades = missing_grades(trace, candidates, graders.model_free)
+        if not (self.repairs and graders.editable):
+            return Round([*drafts, *free_grades, *missing_grades(trace, candidates, graders.judges)])
         repairs = self.plan_repairs(trace, free_grades, has_missing_drafts=bool(drafts))
         judged = [c for c in candidates if c.id not in repairs.skip_grading_ids]
-        return [*drafts, *free_grades, *repairs.steps, *missing_grades(trace, judged, judges)]
+        return [*drafts, *free_grades, *repairs.steps, *missing_grades(trace, judged, graders.judges)]
 
     def missing_drafts(self, trace: Trace) -> list[Generate]:
         """Return the steps for the first drafts that are missing."""
-        if trace.task.given_responses or len(trace.candidates) >= self.drafts:
+        if len(trace.candidates) >= self.drafts or trace.task.given_responses:
             return []
         return trace.missing(self.prompts.drafts(trace, range(self.drafts)))
 
@@ -104,7 +102,7 @@ class SelfRefine:
         Repairs cost nothing, so they are made one at a time, and only when all drafts exist and are checked: their IDs do
         not depend on which draft arrived first.
         """
-        editable = {grader.name for grader in trace.pointwise_graders if grader.editable}
+        editable = {grader.name for grader in trace.graders.editable}
         repairable = repairable_candidates(trace)
         steps = [Repair(trace.next_id, trace.task, repairable[0])] if repairable and not (has_missing_drafts or free_grades) else []
         unchecked = {step.candidate.id for step in free_grades if step.grader in editable}
@@ -113,7 +111,7 @@ class SelfRefine:
 
     def missing_comparisons(self, trace: Trace) -> list[Compare]:
         """Return the rankings that are missing once every candidate exists and is scored."""
-        rankers = [grader for grader in trace.panel if grader.compares]
+        rankers = trace.graders.rankers
         if not rankers or not trace.candidates:
             return []
         compared = tuple(
@@ -203,7 +201,7 @@ def only_unreadable_grades(trace: Trace) -> bool:
 
 def needs_repair(trace: Trace, candidate: Candidate) -> bool:
     """Whether a candidate breaks a requirement that the editor can repair."""
-    scores = (trace.grader_score(candidate.id, grader) for grader in trace.pointwise_graders if grader.editable)
+    scores = (trace.grader_score(candidate.id, grader) for grader in trace.graders.editable)
     return any(score is not None and score < 1 for score in scores)
 
 
@@ -248,6 +246,8 @@ class BestOfN:
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
         steps = self.base_plan(trace)
+        if not (steps and isinstance(steps[0], Stop)):
+            return steps
         return [replace(step, kept=self._kept_ids(trace)) if isinstance(step, Stop) else step for step in steps]
 
     def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:

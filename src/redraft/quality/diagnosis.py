@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from math import ceil, sqrt
-from statistics import NormalDist
 from typing import NamedTuple
 
 from ..core.records import Candidate, StopReason
@@ -132,6 +131,8 @@ def gain_over_first(trace: Trace, observations: Observations, noise: float) -> G
 @cache
 def bonferroni_z(n_comparisons: int) -> float:
     """Return the two-sided normal quantile for 95 % with a Bonferroni correction for this many comparisons."""
+    from statistics import NormalDist  # few programs need it
+
     return NormalDist().inv_cdf(1 - 0.025 / n_comparisons)
 
 

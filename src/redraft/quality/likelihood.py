@@ -60,7 +60,10 @@ def common_step(scores: Iterable[float]) -> float:
     if all(is_end(score) for score in seen):
         return 1.0 if any(score < SCORE_TOLERANCE for score in seen) else DEFAULT_STEP
     for k in range(5, MAX_LEVELS + 1):
-        if max([abs(s * k - round(s * k)) for s in seen]) < SCORE_TOLERANCE:
+        for score in seen:
+            if abs(score * k - round(score * k)) >= SCORE_TOLERANCE:
+                break
+        else:
             return 1 / k
     return 0.0
 

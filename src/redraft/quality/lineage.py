@@ -101,14 +101,19 @@ def observe(trace: Trace) -> Observations:
             scores_by_node.append([])
             single_scores.append([])
         score = observed[c.id]
-        if score is not None and c.id not in unchanged:
-            weight, repeats = single_weight, [repeat_scores(feedback[c.id], grader) for grader, _ in noisy_graders]
+        if score is None or c.id in unchanged:
+            continue
+        weight, given = single_weight, feedback[c.id]
+        if len(given) == 1 == len(noisy_graders) and not given[0].votes and given[0].score is not None:  # as most are
+            single_scores[index].append(given[0].score)
+        else:
+            repeats = [repeat_scores(given, grader) for grader, _ in noisy_graders]
             for scores in repeats:
                 single_scores[index] += scores
                 if len(scores) > 1:
                     weight = noise_weight_of(repeats, noisy_graders)
                     repeat_stats.append((len(scores) - 1, sum_sq(scores)))
-            scores_by_node[index].append(NoisyScore(score, weight))
+        scores_by_node[index].append(NoisyScore(score, weight))
     if len(origins) < len(node_indices):  # identical texts
         repeat_stats += (
             (len(scores) - 1, between_sum_sq(scores)) for scores in scores_by_node if len(scores) > 1 and scores[0].noise_weight
@@ -198,11 +203,8 @@ def llm_graders(panel: Iterable[PanelGrader]) -> list[tuple[PanelGrader, float]]
 
 def repeat_scores(feedback: Iterable[Feedback], grader: PanelGrader) -> list[float]:
     """Return a grader's repeated scores of one text; for a jury of one grader asked several times, each vote is one."""
-    scores: list[float | None] = []
-    for f in feedback:
-        if f.grader == grader.name:
-            scores += vote_scores(f) if f.votes else (f.score,)
-    return [score for score in scores if score is not None]
+    own = [f for f in feedback if f.grader == grader.name]
+    return [score for f in own for score in (vote_scores(f) if f.votes else (f.score,)) if score is not None]
 
 
 def vote_scores(feedback: Feedback) -> list[float | None]:

@@ -48,15 +48,13 @@ class Length:
 
     @property
     def demand(self) -> str:
-        return f"{self.range.description} {_noun(self.unit, self.range)}{_list_number_note(self.unit)}"
+        noun = _plural(self.unit)
+        return f"{self.range.description} {noun[:-1] if self.range == Range(1, 1) else noun}{_list_number_note(self.unit)}"
 
     def check(self, text: str) -> Check:
-        count = COUNTS[self.unit](text)
-        return Check(
-            count in self.range,
-            format_count(count, _noun(self.unit, Range(1, 1))) + _list_number_note(self.unit),
-            self.range.nearness(count),
-        )
+        count, noun = COUNTS[self.unit](text), _plural(self.unit)
+        measurement = format_count(count, noun[:-1], noun) + _list_number_note(self.unit)
+        return Check(count in self.range, measurement, self.range.nearness(count))
 
     def repairs(self, text: str) -> Iterator[Edit]:
         count = COUNTS[self.unit](text)
@@ -66,9 +64,8 @@ class Length:
             yield from shorten(text, surplus, COUNTS[self.unit])
 
 
-def _noun(unit: str, range: Range) -> str:
-    plural = unit.partition("_")[0]
-    return plural[:-1] if range == Range(1, 1) else plural
+def _plural(unit: str) -> str:
+    return unit.partition("_")[0]
 
 
 def _list_number_note(unit: str) -> str:

@@ -32,7 +32,7 @@ _ABBREVIATION = re.compile(
 _PIECE_BREAK = re.compile(r"[\r\n]+(?=[ \t]*(?:[-*+#>|\r\n]|[0-9]{1,3}[.)]))|(?<=[:\n])[\r\n]+")
 _ITEM_BREAK = re.compile(r"(?<![\r\n])[\r\n]++(?=[ \t]*(?:[0-9]{1,3}[.)]|[-*] ))")
 _NUMBERING = re.compile(r"(?:\A|[\r\n])[ \t]*(?:[#>*-]+[ \t]*)?\**(?:[0-9]{1,3}|[ivxIVX]{1,4}|[A-Za-z])\.\Z")
-_ASCII_WORD = re.compile(r"\w+")
+_ASCII_WORDS = bytes.maketrans(bytes(range(128)), bytes(ord("a" if re.match(r"\w", chr(code)) else " ") for code in range(128)))
 
 
 @cache
@@ -50,8 +50,9 @@ def words(text: str) -> list[Span]:
 
 def count_words(text: str) -> int:
     """Return how many `words` there are."""
-    pattern = _ASCII_WORD if text.isascii() else _word_pattern()
-    return len(pattern.findall(text))
+    if text.isascii():
+        return len(text.encode().translate(_ASCII_WORDS).split())
+    return len(_word_pattern().findall(text))
 
 
 def lines(text: str) -> list[Span]:

@@ -42,7 +42,7 @@ ROWS_PER_MARK = 1000  # rows that are marked as seen at a time: after every comm
 RejectRow = Callable[[BadRow], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchRow:
     """A usable row: its number from 0, its location in the source, its columns, and its task with an ID."""
 
@@ -138,7 +138,7 @@ class BatchDataset:
         )
 
     def summarize(self, on_progress: Callable[[int], object] = int) -> DatasetSummary:
-        """Read all rows once, and call `on_progress` with the number of rows read so far.
+        """Read all rows once, and call `on_progress` now and then with the number of rows read so far.
 
         Raises ConfigError for a duplicate ID, with both locations, and UnusableDatasetError if no row can be used.
         """
@@ -157,8 +157,11 @@ class BatchDataset:
             if given := task.given_responses:
                 with_response += 1
                 responses += len(given)
-                response_bytes += sum(map(utf8_size, given))
-            on_progress(total)
+                for text in given:
+                    response_bytes += utf8_size(text)
+            if total % CHUNK == 0:
+                on_progress(total)
+        on_progress(total)
         if not total:
             raise UnusableDatasetError(reasons.message(self.source.name), lambda reject: deque(self._read_tasks(reject), 0))
         excess = ids.keep_duplicates()
@@ -263,7 +266,7 @@ class IdIndex:
 
 
 class PendingRow(NamedTuple):
-    """A row, the key of its result with the key's parts, and what the journal has of it (None: nothing)."""
+    """A row, the key of its result, the parts of that key, and what the journal has of the row but such parts (None: nothing)."""
 
     entry: BatchRow
     key: str
@@ -325,7 +328,7 @@ class DatasetRows:
             while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
                 self.before_chunk()
                 await self.journal.wait_for_room()  # reading must not run ahead of writing, even if all rows are finished
-                known = self.journal.rows_by_id(self.run, [entry.id for entry in chunk])
+                known = self.journal.rows_by_id(self.run, [entry.id for entry in chunk], key_parts=False)
                 seen += known
                 if len(seen) >= ROWS_PER_MARK or len(chunk) < CHUNK:
                     self.journal.mark_seen(self.run, seen)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import monotonic
 from typing import Protocol
 
 from ..errors import ModelError
@@ -17,6 +18,7 @@ from ..protocols import Call, Model, Reply, Request
 from ..settings import EndpointLimits
 
 QUEUE_SHARE = 0.1  # of the timeout of a call: as long may it wait at the endpoint because the limit has risen fast
+NEW_PAUSE = 0.01  # seconds by which a pause must be longer than the one that is known
 MAX_TIMEOUT = 600.0  # seconds, for calls without a timeout and for QUEUE_SHARE only
 
 ROW: ContextVar[str] = ContextVar("row", default="")
@@ -151,13 +153,15 @@ class LimitedEndpoints:
 
     @property
     def pauses(self) -> dict[str, float]:
-        """The seconds for which endpoints have asked for no call, by the addresses of those that have."""
-        return {address: limiter.pause_left for address, limiter in self.limiters.items() if limiter.pause_left > 0}
+        """Until when endpoints have asked for no call, by their addresses: times of `monotonic`."""
+        now = monotonic()
+        return {address: now + limiter.pause_left for address, limiter in self.limiters.items() if limiter.pause_left > 0}
 
     def pause(self, pauses: Mapping[str, float]) -> None:
-        """Call endpoints no sooner than after these seconds, which they have asked other processes for."""
-        for address, seconds in pauses.items():
-            if limiter := self.limiters.get(address):
+        """Call endpoints no sooner than at these times of `monotonic`, as they have asked other processes of this machine."""
+        for address, until in pauses.items():
+            limiter, seconds = self.limiters.get(address), until - monotonic()
+            if limiter and seconds > max(0.0, limiter.pause_left) + NEW_PAUSE:
                 limiter.pause(seconds)
 
     def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Self
 
 from ..core.trace import PanelGrader, Trace
@@ -137,7 +136,6 @@ class OnlinePriors:
     say: Callable[[str], object]
     known: LabelledFigures = UNLABELLED  # what people's labels show, which no refit changes
     second_looks: int = 0
-    trace_of: Callable[[str], Trace | None] | None = None  # reads the trace of a row by its ID; None: from the journal
 
     def save_schedule(self) -> None:
         """Save the schedule in the journal."""
@@ -195,9 +193,8 @@ class OnlinePriors:
     async def _fit(self, ids: Sequence[str], before: Priors) -> tuple[Priors, int] | None:
         """Return the priors fitted to rows and the number of rows with grades; None if there are none."""
         graded: list[Observations] = []
-        trace_of = self.trace_of or partial(self.journal.trace, self.run)
         for id in ids:
-            if (trace := trace_of(id)) and (observations := observe(trace)).scores:
+            if (trace := self.journal.trace(self.run, id)) and (observations := observe(trace)).scores:
                 graded.append(observations)
             await asyncio.sleep(0)
         return (await asyncio.to_thread(fit_priors, graded, before, self.known), len(graded)) if graded else None

@@ -71,14 +71,19 @@ class BatchProgress:
 
     def count(self, result: RowResult, *, reused: bool) -> None:
         """Count a row that has ended, in this run or (`reused`) in an earlier one."""
-        self.reused += reused
-        self.done += result.status == "done"
-        self.failed += result.status == "failed"
-        self.not_started += result.error_kind == NOT_STARTED
-        self.unfinished += result.status == "open" and result.error_kind != NOT_STARTED
+        if result.status == "done":
+            self.done += 1
+        elif result.status == "failed":
+            self.failed += 1
+        elif result.error_kind == NOT_STARTED:
+            self.not_started += 1
+        else:
+            self.unfinished += 1
         self.first.add(result.columns["initial_score"])
         self.best.add(result.columns["best_score"])
-        if not reused:
+        if reused:
+            self.reused += 1
+        else:
             self._tick()
 
     def set_counts(self, **counts: Any) -> None:

@@ -45,14 +45,15 @@ KEPT = "kept"  # the column of the answers that mode "best" keeps, if it keeps s
 FORECAST = "forecast"  # the column of the expected quality of an answer that no judge graded, with `unseen_last`
 OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {"judge_score"}  # no grader's column has these names
 NOT_STARTED = "not_started"
+NOT_BEGUN = {StopReason.BUDGET, StopReason.DEADLINE}  # the ends of a row that was not begun, if no answer was graded
 DATA_FIELDS = ("score_by_iteration", "improved", "worse", "unsure", "truncated", "error_kind")  # in the journal beside the columns
 DATA_VALUES = attrgetter(*DATA_FIELDS)
 TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowResult:
-    """The result of one row.
+    """The result of one row. Nothing changes it once it is made.
 
     With a noise-aware plan all scores except `judge_score` are its estimates, because the judge's score of the answer that it
     ranked highest is biased upwards.
@@ -81,7 +82,7 @@ class RowResult:
 
     def as_data(self) -> dict[str, Any]:
         """Return the plain data that the journal keeps."""
-        return {"columns": dict(self.columns), **dict(zip(DATA_FIELDS, DATA_VALUES(self), strict=True))}
+        return {"columns": self.columns, **dict(zip(DATA_FIELDS, DATA_VALUES(self), strict=True))}
 
     @classmethod
     def from_data(cls, status: Status, data: Mapping[str, Any]) -> RowResult:
@@ -104,19 +105,18 @@ def row_result(trace: Trace, answer: AnswerForm[Any] | None = None, more: Mappin
     With a form, it runs validators and serializers of the user, which may take any time.
     """
     stop = trace.outcome.reason if trace.outcome else StopReason.CANCELLED
-    status, error = _status(trace, stop), _error(trace, stop)
-    if stop in {StopReason.BUDGET, StopReason.DEADLINE} and not trace.graded_candidates:
+    status = _status(trace, stop)
+    error = None if status == "done" else _error(trace, stop)
+    if stop in NOT_BEGUN and not trace.graded_candidates:
         return not_started_result(error.message if error else "", more)
+    spent = usage_columns(sum_usage([record for record in trace.records if record.__class__ is not Failure]))
+    columns = _columns(trace, stop, error, answer, spent)
+    if more:
+        columns.update(more)
+    iterations = score_by_iteration(trace.with_estimates, spent)
     truncated = bool(trace.best and trace.best.truncated)
     kind = error.error if error and status == "failed" else ""
-    return RowResult(
-        status,
-        {**_columns(trace, stop, error, answer), **(more or {})},
-        score_by_iteration(trace.with_estimates),
-        *score_change(trace),
-        truncated,
-        kind,
-    )
+    return RowResult(status, columns, iterations, *score_change(trace), truncated, kind)
 
 
 def _status(trace: Trace, stop: StopReason) -> Status:
@@ -125,7 +125,9 @@ def _status(trace: Trace, stop: StopReason) -> Status:
     return "open" if stop.resumable else "done"
 
 
-def _columns(trace: Trace, stop: StopReason, error: Failure | None, answer: AnswerForm[Any] | None) -> dict[str, Any]:
+def _columns(
+    trace: Trace, stop: StopReason, error: Failure | None, answer: AnswerForm[Any] | None, spent: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the columns of the output, in their order."""
     low, high = score_interval(trace) or (None, None)
     diagnosis = diagnose(trace)
@@ -142,8 +144,8 @@ def _columns(trace: Trace, stop: StopReason, error: Failure | None, answer: Answ
         **({FORECAST: expected.mean} if (expected := forecast(trace)) else {}),
         "iterations": trace.iterations,
         "stop": str(stop),
-        "diagnosis": str(diagnosis.kind) if diagnosis else None,
-        **usage_columns(sum_usage([r for r in trace.records if r.__class__ is not Failure])),
+        "diagnosis": diagnosis.kind.value if diagnosis else None,
+        **spent,
         "error": format_error(error) if error else None,
         "broken": "; ".join(broken_musts(trace)) or None if trace.graded_candidates else None,
         **({KEPT: kept_json(trace)} if trace.outcome and trace.outcome.kept else {}),
@@ -243,8 +245,8 @@ def round_cost(cost: float | None) -> float | None:
 
 
 def _error(trace: Trace, stop: StopReason) -> Failure | None:
-    """Return the failure that ended a trace. Of several it is the same in every run: a candidate's before a grader's."""
-    if stop is StopReason.CANCELLED or _status(trace, stop) == "done":
+    """Return the failure that ended a trace that is not done. In every run it is the same one: a candidate's before a grader's."""
+    if stop is StopReason.CANCELLED:
         return None
     if trace.fatal_failure or (stop is not StopReason.FAILED and trace.graded_candidates):
         return trace.fatal_failure
@@ -266,8 +268,13 @@ def not_started_result(message: str, more: Mapping[str, Any] | None = None) -> R
     return RowResult("open", {**columns, **(more or {})}, error_kind=NOT_STARTED)
 
 
-def score_by_iteration(trace: Trace) -> tuple[tuple[float | None, int, float | None], ...]:
-    """Return for each iteration the best score after it, and the calls and the cost in USD of its answers."""
+def score_by_iteration(trace: Trace, spent: Mapping[str, Any]) -> tuple[tuple[float | None, int, float | None], ...]:
+    """Return for each iteration the best score after it, and the calls and the cost in USD of its answers.
+
+    `spent` is that of the whole trace.
+    """
+    if len(trace.candidates) == 1:
+        return ((trace.scores[trace.candidates[0].id], spent["calls"], spent["cost"]),)
     last, iteration_of = -1, {}
     for c in trace.candidates:
         last = max(last, 0) + (c.role == "refine")

@@ -2,7 +2,8 @@
 
 What the journal gets, and when:
 
-1. `begin_row` when a row starts for the first time, or starts over because its data or the settings have changed;
+1. `begin_row` when a row starts for the first time, or starts over because its data or the settings have changed; it is written
+   with the first records, or after a second;
 2. `append_records` after each step, with the answers, grades and failures of the step (`RowStore`). If the step made calls, the
    runner waits until the records are committed to disk before the next step begins;
 3. `finish_row` with the status and the result, also committed before the row counts as ended.
@@ -182,11 +183,9 @@ class RowRunner:
 
     async def _result_of(self, trace: Trace) -> RowResult:
         """Return the result of a trace, with the columns of hidden tests, and in mode "grade" those of the graders."""
-        form, more = self.session.options.answer, dict[str, Any]()
+        form, more = self.session.options.answer, grader_values(trace, self._grader_columns)
         if self._reports_hidden_tests:
-            more |= hidden_values(trace)
-        if self._grader_columns:
-            more |= grader_values(trace, self._grader_columns)
+            more = {**hidden_values(trace), **more}
         return await run_in_thread(row_result, trace, form, more) if form else row_result(trace, more=more)
 
     def plan_for(self, row: PendingRow) -> Plan:
@@ -249,7 +248,7 @@ class RowRunner:
         header["task"].pop("metadata", None)
         if CALIBRATION_KEY in (settings := header["settings"]):
             settings[CALIBRATION_KEY] = short_hash(settings[CALIBRATION_KEY])
-        self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, header)
+        self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, header, postpone=True)
 
     async def _perform(self, perform: Perform, store: RowStore, step: Step) -> Record:
         """Perform a step, after the records of earlier calls are committed to disk."""

@@ -18,7 +18,7 @@ batch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -42,7 +42,7 @@ class RowHandler(Protocol[R_contra]):
         """Return whether the row must run. Called once for every row, in order. May wait."""
         ...
 
-    async def run(self, row: R_contra) -> None:
+    def run(self, row: R_contra) -> Coroutine[Any, Any, None]:
         """Work on a row until it ends, and save its result."""
         ...
 
@@ -163,8 +163,8 @@ class Scheduler(Generic[R]):
     def _note_change(self, _: object) -> None:
         self._change.set()
 
-    def _start(self, work: Any) -> None:
-        row = asyncio.ensure_future(work)
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        row = asyncio.get_running_loop().create_task(work)
         self._rows.add(row)
         row.add_done_callback(self._row_done)
         self.progress.under_way = len(self._rows)

@@ -1,9 +1,8 @@
 """The open file of a journal: one reading connection, one thread that writes, and the lock.
 
 The thread commits everything in its queue in one transaction and wakes the waiting callers. A first write is committed at once,
-and so is one that asks for it; while writes keep arriving, a transaction is what has arrived in about GROUP_SECONDS, and its
-`BulkStatement`s are executed for many rows together. This module does not know what the statements mean. Every error of SQLite
-becomes a StoreError that names the file.
+and so is one that asks for it; while writes keep arriving, a transaction is what has arrived in about GROUP_SECONDS. Every error
+of SQLite becomes a StoreError that names the file.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
-from functools import cache
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ..errors import StoreError
 from .schema import (
@@ -35,138 +32,140 @@ from .schema import (
     to_store_error,
 )
 from .secure_files import PathLock
+from .transaction import RowChanges, RowKey, Transaction, TransactionData
 
 READ_TIMEOUT = 120.0  # seconds for a statement that reads
 MAX_READ_BYTES = 2**30  # bytes of text that it may return
 DELETIONS_PER_TRANSACTION = 50  # of `Database.erase`
 INCREMENTAL = 2  # SQLite's number of this way to vacuum
-GROUP_SECONDS = 0.01  # between two transactions while writes keep arriving
+GROUP_SECONDS = 0.02  # between two transactions while writes keep arriving
 GROUP_PAUSE = 0.003  # seconds without a write after which they count as no longer arriving
-LONG_QUEUE = 100  # writes
-ROWS_PER_STATEMENT = 32  # of a bulk statement, each of which has a text for each number of rows
+BUSY = 8  # writes in a transaction after which they count as still arriving
+POSTPONE_SECONDS = 1.0  # at most, for rows that wait for their first records
+LONG_QUEUE = 1200  # rows and replies: more than `DatasetRows` marks as seen at a time
 PROCESS_ID = [os.getpid()]  # asked from the system once, and again in a forked child
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: PROCESS_ID.__setitem__(0, os.getpid()))
 
 
-@dataclass(frozen=True, eq=False)
-class BulkStatement:
-    """A statement that writes many rows in one call: `{rows}` in its text stands for their values, `row` is the text for one.
-
-    `stage` is its place among the bulk statements of a transaction. Statements with the same first two values, which name what
-    they write to, stay in their order: before one of an earlier stage than the last one, or of the same stage if it is `single`,
-    all rows so far are written. A statement must find what it writes to, unless it is a `deletion`.
-    """
-
-    stage: int
-    sql: str
-    row: str
-    single: bool = False
-    deletion: bool = False
-
-
-@cache
-def _bulk_sql(statement: BulkStatement, rows: int) -> str:
-    """Return the text of a statement for a number of rows (at most ROWS_PER_STATEMENT)."""
-    return statement.sql.format(rows=", ".join([statement.row] * rows))
-
-
-Statement: TypeAlias = tuple[str | BulkStatement, tuple[Any, ...]]
 ErrorTranslator: TypeAlias = Callable[[Exception], StoreError]
-
-
-class Write(NamedTuple):
-    """Statements of one transaction. `value` is what reading `key` returns until they are committed."""
-
-    key: Hashable
-    statements: tuple[Statement, ...]
-    value: Any = None
-
-
-class WriteGroup:
-    """The writes of one transaction, the last one of each key, and the callers that wait for their commit."""
-
-    def __init__(self) -> None:
-        self.writes: list[Write] = []
-        self.latest: dict[Hashable, Write] = {}
-        self.waiting: list[asyncio.Future[None]] = []
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether nothing is left to be committed."""
-        return not self.writes
+Commit: TypeAlias = Callable[[Transaction], None]
+"""Commits a transaction, here or in another process. May raise anything."""
 
 
 class Writer:
-    """Writes on `connection`, which must not be used otherwise until `close`.
+    """Passes what is to be written to `commit`, in a thread of its own, a transaction at a time, until `close`.
 
     `write_error` is set when writing has failed. Writes that are not committed are lost then; every later write or wait raises it.
     The queue is unbounded: callers that await `wait_for_commit` after their writes keep it short.
     """
 
-    def __init__(self, connection: sqlite3.Connection, explain: ErrorTranslator) -> None:
+    def __init__(self, commit: Commit, explain: ErrorTranslator) -> None:
         self.write_error: StoreError | None = None
-        self._connection, self._explain = connection, explain
+        self._commit, self._explain = commit, explain
         self._lock = threading.Lock()
-        self._work_available, self._progress = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._queue, self._current = WriteGroup(), WriteGroup()
-        self._committed_at = -inf
-        self._hurried = self._closed = False
+        self._progress = threading.Condition(self._lock)
+        self._work_available = threading.Event()  # has a lock of its own: callers never wait for a thread that is waking up
+        self._queue, self._current = Transaction(), Transaction()
+        self._postponed: dict[RowKey, RowChanges] = {}
+        self._postponed_at = self._committed_at = -inf
+        self._is_idle = self._is_busy = self._hurried = self._closed = False
         self._thread = threading.Thread(target=self._run, name="redraft-journal", daemon=True)
         self._thread.start()
 
-    def enqueue(self, write: Write, *, at_once: bool = False) -> None:
-        """Queue a write. With `at_once`, its commit does not wait for other writes. Raises `write_error`."""
+    def execute(self, sql: str, *values: Any, at_once: bool = False) -> None:
+        """Queue a statement. With `at_once`, its commit does not wait for other writes. Raises `write_error`."""
         with self._lock:
             self._check()
-            group = self._queue
-            group.writes.append(write)
-            group.latest[write.key] = write
+            self._queue.statements.append((sql, values))
             self._hurried |= at_once
-            if at_once or len(group.writes) == 1:
-                self._work_available.notify()
+            if at_once or self._is_idle:
+                self._work_available.set()
 
-    def pending_write(self, key: Hashable) -> Write | None:
-        """Return the last write of a key that is not committed yet."""
-        return self._queue.latest.get(key) or self._current.latest.get(key)  # a group leaves the queue only as the current one
+    def change_row(self, key: RowKey, run: int, change: Callable[..., None], *values: Any, postpone: bool = False) -> None:
+        """Queue a change of a row: a method of `RowChanges` and its arguments. Raises `write_error`.
 
-    def has_pending(self, keys: Collection[Hashable]) -> bool:
-        """Return whether a write of one of these keys is not committed yet."""
-        return not (self._queue.latest.keys().isdisjoint(keys) and self._current.latest.keys().isdisjoint(keys))  # in this order
+        With `postpone`, it waits for the next change of the row, but not longer than POSTPONE_SECONDS.
+        """
+        with self._lock:
+            self._check()
+            row = self._queue.rows.get(key)
+            if row is None:
+                row = self._postponed.pop(key, None) or RowChanges(run, key[1])
+                if postpone and not self._postponed:
+                    self._postponed_at = monotonic()
+                (self._postponed if postpone else self._queue.rows)[key] = row
+                if self._is_idle:
+                    self._work_available.set()
+            change(row, *values)
+
+    def set_reply(self, key: str, text: str | None) -> None:
+        """Queue a reply, or its deletion. Raises `write_error`."""
+        with self._lock:
+            self._check()
+            self._queue.replies[key] = text
+            if self._is_idle:
+                self._work_available.set()
+
+    def add(self, changes: TransactionData) -> None:
+        """Queue what a transaction of another process writes. Raises `write_error`."""
+        statements, rows, replies = changes
+        with self._lock:
+            self._check()
+            self._queue.statements += statements
+            self._queue.replies |= replies
+            for key, row in rows.items():
+                earlier = self._queue.rows.get(key) or self._postponed.pop(key, None)
+                self._queue.rows[key] = earlier.followed_by(row) if earlier else row
+            if self._is_idle:
+                self._work_available.set()
+
+    def pending_reply(self, key: str, default: str) -> str | None:
+        """Return a reply that is not committed yet (None: it is deleted), or the default."""
+        for transaction in (self._queue, self._current):  # in this order: writes leave the queue only as the current ones
+            if key in (replies := transaction.replies):
+                return replies[key]
+        return default
+
+    def has_pending(self, keys: Collection[RowKey]) -> bool:
+        """Return whether a change of one of these rows is not committed yet."""
+        return not all(rows.keys().isdisjoint(keys) for rows in (self._postponed, self._queue.rows, self._current.rows))
 
     async def wait_for_commit(self) -> None:
-        """Wait until everything queued before is committed. Raises `write_error`."""
+        """Wait until everything queued before is committed, but for what is postponed. Raises `write_error`."""
         with self._lock:
             self._check()
-            group = self._last_group
-            if group.is_committed:
+            last = self._last
+            if not last:
                 return
             waiter = asyncio.get_running_loop().create_future()
-            group.waiting.append(waiter)
+            last.waiting.append(waiter)
         await waiter
         if self.write_error:
             raise StoreError(str(self.write_error))
 
     async def wait_for_room(self) -> None:
         """Wait for a commit if the queue is long. Raises `write_error`."""
-        if self.write_error or len(self._queue.writes) > LONG_QUEUE:
+        if self.write_error or len(self._queue) > LONG_QUEUE:
             await self.wait_for_commit()
 
     def flush(self) -> None:
         """Block until everything queued before is committed. Raises `write_error`."""
         with self._lock:
-            group = self._last_group
+            self._queue_postponed()
+            last = self._last
             self._hurried = True
-            self._work_available.notify()
-            self._progress.wait_for(lambda: group.is_committed or self.write_error)
+            self._work_available.set()
+            self._progress.wait_for(lambda: not last or self.write_error)
             if self.write_error:
                 raise StoreError(str(self.write_error))
 
     def close(self) -> None:
         """Commit what is queued and end the thread."""
         with self._lock:
+            self._queue_postponed()
             self._closed = True
-            self._work_available.notify()
+            self._work_available.set()
         self._thread.join()
 
     def _check(self) -> None:
@@ -174,68 +173,72 @@ class Writer:
             raise StoreError(str(self.write_error or "the journal is closed"))
 
     @property
-    def _last_group(self) -> WriteGroup:
-        """The group of the last write."""
-        return self._current if self._queue.is_committed else self._queue
+    def _last(self) -> Transaction:
+        """The transaction of the last write; an empty one if that is committed."""
+        return self._queue or self._current
+
+    def _queue_postponed(self) -> None:
+        self._queue.rows.update(self._postponed)  # first, so that `has_pending` finds them
+        self._postponed = {}
 
     def _run(self) -> None:
-        while (group := self._next_group()).writes:
+        while transaction := self._next_transaction():
             try:
-                self._commit(group)
+                self._commit(transaction)
             except Exception as error:  # noqa: BLE001  (any error is passed to the waiting callers)
                 self._fail(error)
                 return
-            self._mark_committed(group)
+            self._mark_committed(transaction)
 
-    def _next_group(self) -> WriteGroup:
-        """Wait for writes and return all that are queued; an empty group after `close`."""
+    def _next_transaction(self) -> Transaction:
+        """Wait for writes and return all that are queued; nothing after `close`."""
+        self._is_idle = True  # before the queue is looked at: a write that comes afterwards sets the event
+        while not (self._queue or self._closed):
+            self._pause(max(0.0, self._postponed_at + POSTPONE_SECONDS - monotonic()) if self._postponed else None)
+            self._queue_postponed_if_due()
+        self._is_idle = False
+        self._wait_while_growing()
+        self._queue_postponed_if_due()
         with self._lock:
-            self._work_available.wait_for(lambda: self._queue.writes or self._closed)
-            self._wait_while_growing(self._queue.writes)
-            self._current, self._queue, self._hurried = self._queue, WriteGroup(), False
+            self._is_busy = len(self._queue) >= BUSY
+            self._current, self._queue, self._hurried = self._queue, Transaction(), False
             return self._current
 
-    def _wait_while_growing(self, writes: list[Write]) -> None:
+    def _pause(self, seconds: float | None) -> None:
+        self._work_available.wait(seconds)
+        self._work_available.clear()
+
+    def _queue_postponed_if_due(self) -> None:
+        if self._postponed and monotonic() >= self._postponed_at + POSTPONE_SECONDS:
+            with self._lock:
+                self._queue_postponed()
+
+    def _wait_while_growing(self) -> None:
         """Wait while writes keep arriving, but not longer than GROUP_SECONDS after the last commit: fewer commits cost less."""
-        count = 0
-        while len(writes) > count and monotonic() < self._committed_at + GROUP_SECONDS and not (self._hurried or self._closed):
-            count = len(writes)
-            self._work_available.wait(GROUP_PAUSE)
+        count, end = 0, self._committed_at + GROUP_SECONDS
+        pause = GROUP_SECONDS if self._is_busy else GROUP_PAUSE
+        while len(self._queue) > count and (left := end - monotonic()) > 0 and not (self._hurried or self._closed):
+            count = len(self._queue)
+            self._pause(min(left, pause))
 
-    def _commit(self, group: WriteGroup) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-        bulk = BulkWrites(self._connection)
-        for write in group.writes:
-            for statement, values in write.statements:
-                if isinstance(statement, BulkStatement):
-                    bulk.add(write.key, statement, values)
-                else:
-                    bulk.execute()
-                    self._connection.execute(statement, values)
-        bulk.execute()
-        self._connection.execute("COMMIT")
-
-    def _mark_committed(self, group: WriteGroup) -> None:
+    def _mark_committed(self, transaction: Transaction) -> None:
         with self._lock:
             self._committed_at = monotonic()
-            self._wake_callers(group)
-            group.writes, group.latest, group.waiting = [], {}, []
+            waiting = transaction.waiting
+            transaction.clear()
+            self._wake_callers(waiting)
 
     def _fail(self, error: Exception) -> None:
-        with suppress(sqlite3.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
         write_error = self._explain(error)
         with self._lock:
             self.write_error = write_error
-            self._wake_callers(self._current)
-            self._wake_callers(self._queue)
+            self._wake_callers(self._current.waiting + self._queue.waiting)
 
-    def _wake_callers(self, group: WriteGroup) -> None:
+    def _wake_callers(self, waiting: list[asyncio.Future[None]]) -> None:
         self._progress.notify_all()
-        for loop in {waiter.get_loop() for waiter in group.waiting}:
+        for loop in {waiter.get_loop() for waiter in waiting}:
             with suppress(RuntimeError):  # its loop is closed, so no caller waits there
-                loop.call_soon_threadsafe(_wake, [waiter for waiter in group.waiting if waiter.get_loop() is loop])
+                loop.call_soon_threadsafe(_wake, [waiter for waiter in waiting if waiter.get_loop() is loop])
 
 
 def _wake(ready: list[asyncio.Future[None]]) -> None:
@@ -244,42 +247,8 @@ def _wake(ready: list[asyncio.Future[None]]) -> None:
             waiter.set_result(None)
 
 
-class BulkWrites:
-    """Collects the rows of bulk statements, and executes each statement for all of its rows."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._rows: dict[BulkStatement, list[tuple[Hashable, tuple[Any, ...]]]] = {}
-        self._stages: dict[tuple[Any, ...], int] = {}  # of the last statement by its first two values
-
-    def add(self, key: Hashable, statement: BulkStatement, values: tuple[Any, ...]) -> None:
-        """Add a row. Executes what was added before if that must come first."""
-        target = values[:2]
-        if self._stages.get(target, -1) >= statement.stage + (not statement.single):
-            self.execute()
-        self._stages[target] = statement.stage
-        self._rows.setdefault(statement, []).append((key, values))
-
-    def execute(self) -> None:
-        """Write all rows added so far. Raises StoreError for a statement that finds nothing to update."""
-        for statement in sorted(self._rows, key=lambda statement: statement.stage):
-            rows = self._rows[statement]
-            for start in range(0, len(rows), ROWS_PER_STATEMENT):
-                self._execute(statement, rows[start : start + ROWS_PER_STATEMENT])
-        self._rows, self._stages = {}, {}
-
-    def _execute(self, statement: BulkStatement, rows: list[tuple[Hashable, tuple[Any, ...]]]) -> None:
-        values = [value for _, values in rows for value in values]
-        found = self._connection.execute(_bulk_sql(statement, len(rows)), values).rowcount
-        if found == len(rows) or statement.deletion:
-            return
-        for row in rows if len(rows) > 1 else ():  # find the one
-            self._execute(statement, [row])
-        raise StoreError(f"the journal has nothing to update for {rows[0][0]!r}: create it first")
-
-
 class Database:
-    """The connections of a journal. Reads see only what is committed: call `flush` first, or look at `pending_write`."""
+    """The connections of a journal. Reads see only what is committed: call `flush` first, or look at `pending_reply`."""
 
     def __init__(self, path: Path, durability: str, *, create: bool, read_only: bool) -> None:
         self.path, self._process = path, PROCESS_ID[0]
@@ -296,13 +265,22 @@ class Database:
             self._reader = stack.enter_context(closing(open_reader(path)))
             self._restart_clock = set_time_limit(self._reader, READ_TIMEOUT)
             if write_connection:  # registered last, so that its thread ends before the connections close
-                self._writer = Writer(write_connection, self._to_store_error)
+                self._writer = Writer(lambda transaction: transaction.commit(write_connection), self._to_store_error)
                 stack.callback(self._writer.close)
             self._resources = stack.pop_all()
+
+    def write_through(self, commit: Commit) -> None:
+        """Pass what is written to `commit`. For a file that was opened for reading only."""
+        self._writer = Writer(commit, self._to_store_error)
+        self._resources.callback(self._writer.close)
 
     @property
     def write_error(self) -> StoreError | None:
         return self._writer.write_error if self._writer else None
+
+    @property
+    def is_writable(self) -> bool:
+        return self._writer is not None
 
     def read(self, sql: str, *values: Any) -> list[Any]:
         """Return all rows that a statement finds. Raises StoreError if they are too large or take too long."""
@@ -313,19 +291,20 @@ class Database:
         except (sqlite3.Error, OverflowError) as error:
             raise to_store_error(self.path, error, action="read") from error
 
-    def write(self, key: Hashable, *statements: Statement, value: Any = None, at_once: bool = False) -> None:
-        """Queue statements for one transaction, see `Write` and `Writer.enqueue`."""
+    @property
+    def writer(self) -> Writer:
+        """The thread that writes. Raises StoreError if there is none."""
         self._check_process()
         if self._writer is None:
             raise StoreError(f"{journal_label(self.path)} was opened for reading only")
-        self._writer.enqueue(Write(key, statements, value), at_once=at_once)
+        return self._writer
 
-    def pending_write(self, key: Hashable) -> Write | None:
-        """Return the last write of a key that is not committed yet."""
-        return self._writer.pending_write(key) if self._writer else None
+    def pending_reply(self, key: str, default: str) -> str | None:
+        """Return a reply that is not committed yet (None: it is deleted), or the default."""
+        return self._writer.pending_reply(key, default) if self._writer else default
 
-    def flush_if_pending(self, keys: Collection[Hashable]) -> None:
-        """Commit the pending writes of these keys, so that they can be read. Blocks only if there are any."""
+    def flush_if_pending(self, keys: Collection[RowKey]) -> None:
+        """Commit the pending changes of these rows, so that they can be read. Blocks only if there are any."""
         if self._writer and self._writer.has_pending(keys):
             self._writer.flush()
 

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from math import inf
+from math import inf, isfinite
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypedDict, get_type_hints
 
+import orjson
+
 from ..core.serialize import Validator, object_from_json, pack, record_from_json, unpack, validator_for, value_from_json
 from ..core.trace import Trace
 from ..errors import ConfigError, StoreError
-from ..jsontext import text_to_json, to_json
+from ..jsontext import MAX_DEPTH, dumps, text_to_json, to_json
 from ..protocols import Reply, TokenLogprobs
 from ..usage import Usage
-from .database import BulkStatement, Database, Statement
+from .database import Database
 from .schema import LINES_PER_ROW, Durability, damaged_error, journal_label
+from .transaction import RowChanges, TransactionData
 
 Status: TypeAlias = Literal["open", "done", "failed"]
 STATUSES: tuple[Status, ...] = ("open", "done", "failed")
@@ -46,34 +49,9 @@ SELECT_KEYS = "SELECT row, key FROM rows WHERE run = ?"
 SELECT_STORED_ROW = "SELECT row, id, position, status, result FROM rows WHERE row = ?"
 SELECT_LINES = "SELECT line FROM lines WHERE number >= ? AND number < ? ORDER BY number"
 
-UPSERT_RUNS = BulkStatement(
-    0,
-    "INSERT INTO runs VALUES {rows} "
-    "ON CONFLICT (name) DO UPDATE SET metadata = excluded.metadata, updated_at = excluded.updated_at",
-    "(?, ?, ?, ?, ?)",
-)
-UPSERT_CALLS = BulkStatement(0, "INSERT OR REPLACE INTO calls (key, reply) VALUES {rows}", "(?, ?)")
-
-# The first two columns of the values of these are the run and the ID of a row.
-ROWS_OF_VALUES = "(VALUES {rows}) CROSS JOIN rows ON run = column1 AND id = column2"  # in this order: `rows` by its index
-DELETE_ROWS = BulkStatement(0, f"DELETE FROM rows WHERE row IN (SELECT row FROM {ROWS_OF_VALUES})", "(?, ?)", deletion=True)  # noqa: S608
-INSERT_ROWS = BulkStatement(
-    1, "INSERT INTO rows (run, id, position, key, key_parts, status) VALUES {rows}", "(?, ?, ?, ?, ?, 'open')"
-)
-UPSERT_SEEN = BulkStatement(2, f"INSERT OR REPLACE INTO seen_rows SELECT row, column3 FROM {ROWS_OF_VALUES}", "(?, ?, ?)")  # noqa: S608
-UPSERT_LINES = BulkStatement(
-    3,
-    f"INSERT OR REPLACE INTO lines SELECT row * {LINES_PER_ROW} + column3, column4 FROM {ROWS_OF_VALUES}",  # noqa: S608
-    "(?, ?, ?, ?)",
-)
-FINISH_ROWS = BulkStatement(
-    4,
-    "UPDATE rows SET status = column3, result = column4 FROM (VALUES {rows}) WHERE run = column1 AND id = column2",
-    "(?, ?, ?, ?)",
-    single=True,
-)
-MOVE_ROWS = BulkStatement(
-    4, "UPDATE rows SET position = column3 FROM (VALUES {rows}) WHERE run = column1 AND id = column2", "(?, ?, ?)", single=True
+UPSERT_RUN = (
+    "INSERT INTO runs VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (name) DO UPDATE SET metadata = excluded.metadata, updated_at = excluded.updated_at"
 )
 
 
@@ -206,6 +184,8 @@ class Journal:
     file that is not a journal, is damaged, has another schema or is locked by another process, and leaves it unchanged.
     """
 
+    is_remote = False  # whether another process commits what is written, and looks after the file
+
     def __init__(
         self, path: str | Path, *, durability: Durability = "normal", create: bool = True, read_only: bool = False
     ) -> None:
@@ -217,7 +197,7 @@ class Journal:
             self._database.close()
             raise
         self._stamped_at: dict[str, float] = {}
-        self.response_cache: MutableMapping[str, Reply] = ResponseCache(self._database)
+        self.response_cache = ResponseCache(self._database)
 
     @property
     def write_error(self) -> StoreError | None:
@@ -235,6 +215,11 @@ class Journal:
     def flush(self) -> None:
         """Block until everything written before is committed. Raises StoreError if that fails."""
         self._database.flush()
+
+    def write_changes(self, changes: TransactionData) -> None:
+        """Write what another process has written to its `RemoteJournal`."""
+        self.response_cache.expect_any()
+        self._database.writer.add(changes)
 
     def compact(self) -> None:
         """Give the space of deleted rows back to the file system. Blocks, and needs as much free space as the file has."""
@@ -288,14 +273,14 @@ class Journal:
         run = self._runs.get(name) or _RunState(max((r.number for r in self._runs.values()), default=0) + 1, {}, _now())
         self._runs[name] = run = replace(run, metadata={**run.metadata, **metadata})
         values = (run.number, json.dumps(name), json.dumps(run.metadata), run.started_at, _now())
-        self._database.write((name,), (UPSERT_RUNS, values), at_once=True)  # such as the budget that a call is about to take
+        self._database.writer.execute(UPSERT_RUN, *values, at_once=True)  # such as the budget that a call is about to take
 
-    def rows_by_id(self, run: str, ids: Sequence[str]) -> dict[str, RowInfo]:
-        """Return the rows that the run has, by ID. Meant for a few hundred IDs at a time."""
+    def rows_by_id(self, run: str, ids: Sequence[str], *, key_parts: bool = True) -> dict[str, RowInfo]:
+        """Return the rows that the run has, by ID; without `key_parts` those are empty. Meant for a few hundred IDs at a time."""
         self._database.flush_if_pending([(run, id) for id in ids])
         id_of = {text_to_json(id): id for id in ids}
         records = self._database.read(SELECT_ROWS_BY_ID, to_json(run), to_json([*id_of]))
-        return {(id := id_of[record[1]]): self._row_info(record, id)[1] for record in records}
+        return {(id := id_of[record[1]]): self._row_info(record, id, key_parts=key_parts)[1] for record in records}
 
     def begin_row(  # noqa: PLR0917
         self,
@@ -306,17 +291,16 @@ class Journal:
         key_parts: Mapping[str, str],
         header: Mapping[str, Any],
         invocation: int | None = None,
+        *,
+        postpone: bool = False,
     ) -> None:
-        """Create a row; an existing one is replaced. `header` is `Trace.header()`; `invocation` as in `mark_seen`."""
-        row = self._row(run, id)
-        self._write(
-            run,
-            id,
-            (DELETE_ROWS, row),
-            (INSERT_ROWS, (*row, position, key, to_json(dict(key_parts)))),
-            (UPSERT_SEEN, (*row, self.invocation(run) if invocation is None else invocation)),
-            (UPSERT_LINES, (*row, 0, to_json(dict(header)))),
-        )
+        """Create a row; an existing one is replaced. `header` is `Trace.header()`; `invocation` as in `mark_seen`.
+
+        With `postpone`, the row is committed together with its next change, or after a second: `wait_for_commit` does not wait.
+        """
+        seen = self.invocation(run) if invocation is None else invocation
+        begin = position, key, _encode(dict(key_parts)), _encode(dict(header)), seen
+        self._change(run, id, RowChanges.begin, *begin, postpone=postpone)
 
     def invocation(self, run: str) -> int:
         """Return `metadata["invocation"]`, the number of the run's last invocation (from 1); 0 if there is none."""
@@ -328,26 +312,25 @@ class Journal:
         Once `metadata["last_full_invocation"]` names an invocation that has read the whole input, rows last seen before it count as
         removed from the input: `traces` and `RunInfo.counts` leave them out. Raises StoreError for a row that does not exist.
         """
-        if ids:
-            seen = self.invocation(run) if invocation is None else invocation
-            self._write(run, "", *((UPSERT_SEEN, (*self._row(run, id), seen)) for id in ids))
+        seen = self.invocation(run) if invocation is None else invocation
+        for id in ids:
+            self._change(run, id, RowChanges.see, seen)
 
     def set_position(self, run: str, id: str, position: int) -> None:
         """Record that a row is now at another position of the input."""
-        self._write(run, id, (MOVE_ROWS, (*self._row(run, id), position)))
+        self._change(run, id, RowChanges.move, position)
 
     def append_records(self, run: str, id: str, first: int, records: Sequence[str]) -> None:
         """Store records (lines of `record_to_json`) under numbers from `first`, replacing records with these numbers."""
-        row = self._row(run, id)
         if first + len(records) >= LINES_PER_ROW:
             raise StoreError(f"{journal_label(self.path)}: row {id!r} has more than {LINES_PER_ROW - 1} records")
-        self._write(run, id, *[(UPSERT_LINES, (*row, place, line)) for place, line in enumerate(records, first + 1)])
+        self._change(run, id, RowChanges.append, first + 1, records)
 
     def finish_row(self, run: str, id: str, status: Status, result: Mapping[str, Any]) -> None:
         """Store the result (JSON values) of a row. Status "open": the row was interrupted."""
         if status not in STATUSES:
             raise ConfigError(f"status must be one of {', '.join(STATUSES)}, got {status!r}")
-        self._write(run, id, (FINISH_ROWS, (*self._row(run, id), status, to_json(dict(result)))))
+        self._change(run, id, RowChanges.finish, status, _encode(dict(result)))
 
     def trace(self, run: str, id: str) -> Trace | None:
         """Return the trace of a row; None if there is none."""
@@ -390,7 +373,7 @@ class Journal:
         return {row: (position, status, lengths.get(row) or 0) for row, position, status in records}
 
     def row_ids(self, run: str) -> list[str]:
-        """Return the IDs of all rows of a run, in the order in which they were begun."""
+        """Return the IDs of all rows of a run, in the order in which they were first written."""
         return [value_from_json(id) for (id,) in self._database.read(SELECT_IDS, self._stored_number(run))]
 
     def row_keys(self, run: str) -> dict[int, str]:
@@ -422,23 +405,20 @@ class Journal:
         number = self._number(run)
         if ids is not None:
             for id in ids:
-                self._write(run, id, (DELETE_ROWS, self._row(run, id)))
+                self._change(run, id, RowChanges.delete)
             return
-        deletions: list[Statement] = [(f"DELETE FROM {table} WHERE run = ?", (number,)) for table in ("rows", "runs")]  # noqa: S608
-        self._database.write((run,), *deletions)
+        self.flush()
+        for table in ("rows", "runs"):
+            self._database.writer.execute(f"DELETE FROM {table} WHERE run = ?", number)  # noqa: S608
         self.flush()
         del self._runs[run]
 
-    def _write(self, run: str, id: str, *statements: Statement) -> None:
-        now = time.monotonic()
+    def _change(self, run: str, id: str, change: Callable[..., None], *values: Any, postpone: bool = False) -> None:
+        number, writer, now = self._number(run), self._database.writer, time.monotonic()
         if now > self._stamped_at.get(run, -inf) + 1:
             self._stamped_at[run] = now
-            statements += (("UPDATE runs SET updated_at = ? WHERE run = ?", (_now(), self._number(run))),)
-        self._database.write((run, id), *statements)
-
-    def _row(self, run: str, id: str) -> tuple[int, str]:
-        """Return the columns that name a row."""
-        return self._number(run), text_to_json(id)
+            writer.execute("UPDATE runs SET updated_at = ? WHERE run = ?", _now(), number)
+        writer.change_row((run, id), number, change, *values, postpone=postpone)
 
     def _number(self, run: str) -> int:
         if run not in self._runs:
@@ -471,12 +451,13 @@ class Journal:
         counts = dict(self._database.read(COUNT_BY_STATUS, number, _invocation_in(run.metadata, "last_full_invocation")))
         return RunInfo(name, run.metadata, started_at, updated_at, {s: counts.get(s, 0) for s in STATUSES})
 
-    def _row_info(self, record: tuple[Any, ...], known_id: str | None = None) -> tuple[int, RowInfo]:
+    def _row_info(self, record: tuple[Any, ...], known_id: str | None = None, *, key_parts: bool = True) -> tuple[int, RowInfo]:
         """Return the number of a row and the row. Raises StoreError for a damaged record."""
-        row, stored_id, position, key, key_parts, status, result = record
+        row, stored_id, position, key, stored_parts, status, result = record
         try:
             id = value_from_json(stored_id) if known_id is None else known_id
-            info = RowInfo(id, position, key, value_from_json(key_parts), status, result and value_from_json(result))
+            parts = value_from_json(stored_parts) if key_parts else {}
+            info = RowInfo(id, position, key, parts, status, result and _result_from_json(result))
         except StoreError as error:
             raise damaged_error(self.path, f"row {row}: {error}") from error
         if not _is_row(info):
@@ -503,6 +484,19 @@ class _RunState:
     started_at: str
 
 
+def _result_from_json(text: Any) -> Any:
+    """Return the result of a row: as `value_from_json`, in a third of the time.
+
+    What `json` wrote, with spaces, may have integers of which orjson makes floats.
+    """
+    if text.__class__ is str and '": ' not in text and text.count("[") + text.count("{") < MAX_DEPTH:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:  # a lone surrogate, NaN, or no JSON
+            pass
+    return value_from_json(text)
+
+
 def _invocation_in(metadata: Mapping[str, Any], name: str) -> int:
     """Return the number of an invocation; 0 if there is none."""
     value = metadata.get(name)
@@ -516,6 +510,7 @@ def _now() -> str:
 # --- the response cache ------------------------------------------------------------------------------------------------------
 
 KEYS_PER_READ = 1000
+MARKS = 2**20  # bytes
 REPLY_FIELDS = tuple(f.name for f in fields(Reply) if f.compare and f.name not in {"usage", "tool_calls", "token_logprobs"})
 """The fields that make two replies equal, without those that are encoded separately."""
 USAGE_FIELDS = tuple(f.name for f in fields(Usage))
@@ -525,11 +520,14 @@ REPLY_VALUES, USAGE_VALUES = attrgetter(*REPLY_FIELDS), attrgetter(*USAGE_FIELDS
 class ResponseCache(MutableMapping[str, Reply]):
     """The response cache: replies by the key of their request (hex), shared by all runs of the journal.
 
-    A reply can be read as soon as it is set, before it is committed.
+    A reply can be read as soon as it is set, before it is committed. In a journal that had no replies when it was opened, what was
+    set is marked by its hash, so that few other keys need a statement.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        has_replies = not database.is_writable or database.read("SELECT 1 FROM calls LIMIT 1")
+        self._marks = None if has_replies else bytearray(MARKS)
 
     def __getitem__(self, key: str) -> Reply:
         text = self._text(key)
@@ -537,14 +535,19 @@ class ResponseCache(MutableMapping[str, Reply]):
             raise KeyError(key)
         return decode_reply(self._database.path, key, text)
 
+    def get(self, key: str, default: Any = None) -> Any:
+        text = self._text(key)
+        return default if text is None else decode_reply(self._database.path, key, text)
+
     def __setitem__(self, key: str, reply: Reply) -> None:
-        text = _encode_reply(reply)
-        self._database.write(key, (UPSERT_CALLS, (key, text)), value=text)
+        if self._marks is not None:
+            self._marks[hash(key) % MARKS] = 1
+        self._database.writer.set_reply(key, _encode_reply(reply))
 
     def __delitem__(self, key: str) -> None:
         if key not in self:
             raise KeyError(key)
-        self._database.write(key, ("DELETE FROM calls WHERE key = ?", (key,)))
+        self._database.writer.set_reply(key, None)
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self._text(key) is not None
@@ -565,12 +568,19 @@ class ResponseCache(MutableMapping[str, Reply]):
     def clear(self) -> None:
         """Delete all replies. Blocks."""
         self._database.flush()
-        self._database.write("calls", ("DELETE FROM calls", ()))
+        self._database.writer.execute("DELETE FROM calls")
         self._database.flush()
 
+    def expect_any(self) -> None:
+        """Look up every key from now on: other connections or processes add replies."""
+        self._marks = None
+
     def _text(self, key: str) -> str | None:
-        if (write := self._database.pending_write(key)) is not None:
-            return str(write.value) if write.value is not None else None
+        marks = self._marks  # read once: `expect_any` may be called in another thread
+        if marks is not None and not marks[hash(key) % MARKS]:
+            return None
+        if (pending := self._database.pending_reply(key, "")) != "":
+            return pending
         rows = self._database.read("SELECT reply FROM calls WHERE key = ?", key)
         return rows[0][0] if rows else None
 
@@ -606,4 +616,27 @@ def _encode_reply(reply: Reply) -> str:
     if reply.reasoning_form is None:
         del data["reasoning_form"]
     data["usage"] = dict(zip(USAGE_FIELDS, USAGE_VALUES(reply.usage), strict=True))
-    return to_json(data)
+    return _encode(data)
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------------------
+
+PLAIN_TYPES, CONTAINERS = frozenset((str, int, bool, type(None))), frozenset((dict, list, tuple))
+
+
+def _encode(value: dict[str, Any]) -> str:
+    """Return JSON values as JSON, as `json` spells it if a number may not be finite."""
+    text = dumps(value).decode()
+    return text if "null" not in text or _is_finite(value) else to_json(value)
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether nothing in an object or array is infinite, NaN, or of a type of which that is not known."""
+    for item in value.values() if value.__class__ is dict else value:
+        kind = item.__class__
+        if kind is float:
+            if not isfinite(item):
+                return False
+        elif kind not in PLAIN_TYPES and not (kind in CONTAINERS and _is_finite(item)):
+            return False
+    return True

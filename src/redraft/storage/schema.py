@@ -1,7 +1,7 @@
 """The file of a journal: its tables, and how it is created, checked and opened. This module does not know what the tables mean.
 
-All texts in it are JSON with ASCII escapes, so that lone surrogates and NUL are preserved. A rejected file stays unchanged: its
-header is read as bytes first, then SQLite opens it read-only.
+Texts are JSON, in which lone surrogates and NUL are escaped; IDs and names of runs with ASCII escapes only, as they are looked up
+by their text. A rejected file stays unchanged: its header is read as bytes first, then SQLite opens it read-only.
 """
 
 from __future__ import annotations

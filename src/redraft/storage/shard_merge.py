@@ -88,6 +88,7 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
             if journal.run(name) is None:
                 journal.update_run(name)
         journal.flush()
+        journal.response_cache.expect_any()
         try:
             with closing(open_connection(journal.path, "mode=rw")) as connection:
                 connection.execute("ATTACH DATABASE ? AS part", (f"{path.absolute().as_uri()}?mode=ro",))
@@ -132,15 +133,12 @@ def checkpoint(journal: Journal) -> None:
 
 
 class SnapshotCache(Mapping[str, Reply]):
-    """The response cache of a journal that no process writes to (see `checkpoint`), read without locks from any machine.
+    """The response cache of a journal that no process writes to (see `checkpoint`), read without locks from any machine."""
 
-    Another process of this machine may write to one that is not `immutable`.
-    """
-
-    def __init__(self, path: Path, *, immutable: bool = True) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._connection = open_connection(path, "mode=ro&immutable=1" if immutable else "mode=ro")
+            self._connection = open_connection(path, "mode=ro&immutable=1")
         except sqlite3.Error as error:
             raise to_store_error(path, error) from error
 

@@ -171,14 +171,11 @@ def import_zstd(name: str) -> Any:
 OPENERS: dict[str, Callable[[str], Any]] = {"": _open_plain, ".gz": _open_gzip, ".zst": _open_zstd}
 
 
-class _Line(NamedTuple):
-    number: int
-    text: str
-    error: str = ""
+def _read_lines(file: IO[bytes]) -> Iterator[tuple[int, str, str]]:
+    """Yield the number, the text with its line end and the error ("": none) of each line.
 
-
-def _read_lines(file: IO[bytes]) -> Iterator[_Line]:
-    """Yield the lines of a file with their line ends. A line that is too long or not UTF-8 is empty and has an `error`."""
+    A line that is too long or not UTF-8 has an error and no text.
+    """
     for number in count(1):
         data = file.readline(MAX_LINE_BYTES + 1)
         if not data:
@@ -186,12 +183,12 @@ def _read_lines(file: IO[bytes]) -> Iterator[_Line]:
         if len(data) > MAX_LINE_BYTES:
             _skip_line(file, data[-1:], number)
             del data
-            yield _Line(number, "", f"the line is longer than {MAX_LINE_BYTES >> 20} MiB")
+            yield number, "", f"the line is longer than {MAX_LINE_BYTES >> 20} MiB"
             continue
         try:
-            yield _Line(number, data.decode("utf-8-sig" if number == 1 else "utf-8"))
+            yield number, data.decode("utf-8-sig" if number == 1 else "utf-8"), ""
         except UnicodeDecodeError as error:
-            yield _Line(number, "", f"the line is {_not_utf8_message(error, data)}")
+            yield number, "", f"the line is {_not_utf8_message(error, data)}"
 
 
 def _not_utf8_message(error: UnicodeDecodeError, data: bytes) -> str:
@@ -219,14 +216,14 @@ def _read_json_lines(name: str, compression: str) -> RowStream:
 
 
 def _read_objects(file: IO[bytes], name: str, *, with_bad_rows: bool = False) -> RowStream:
-    for line in _read_lines(file):
-        location = f"{name}:{line.number}"
-        if line.error:
-            yield BadRow(location, line.error)
-        elif with_bad_rows and line.text.startswith(BAD_ROW_MARK.decode()):
-            yield BadRow(location, json.loads(line.text.removeprefix(BAD_ROW_MARK.decode())))
-        elif line.text.strip():
-            yield _parse_object(location, line.text)
+    for number, text, problem in _read_lines(file):
+        location = f"{name}:{number}"
+        if problem:
+            yield BadRow(location, problem)
+        elif with_bad_rows and text.startswith(BAD_ROW_MARK.decode()):
+            yield BadRow(location, json.loads(text.removeprefix(BAD_ROW_MARK.decode())))
+        elif text and not text.isspace():
+            yield _parse_object(location, text)
 
 
 def _parse_object(location: str, text: str) -> Row | BadRow:
@@ -317,14 +314,13 @@ class _CsvLines:
         return self
 
     def __next__(self) -> str:
-        line = next(self._lines)
-        self.number = line.number
-        self.record_chars += len(line.text)
-        if line.error:
-            raise csv.Error(line.error)
+        self.number, text, problem = next(self._lines)
+        self.record_chars += len(text)
+        if problem:
+            raise csv.Error(problem)
         if self.record_chars > MAX_LINE_BYTES:
             raise csv.Error(f"a quote is open for more than {MAX_LINE_BYTES >> 20} MiB")
-        return line.text
+        return text
 
 
 def _read_csv(name: str, compression: str, delimiter: str = ",") -> RowStream:

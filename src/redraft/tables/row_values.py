@@ -66,7 +66,9 @@ def has_value(value: Any) -> bool:
 
 def value_or_none(values: Mapping[str, Any], name: str | None) -> Any:
     """Return the value of a column; None where it is missing."""
-    value = value_at(values, name) if name else None
+    if not name:
+        return None
+    value = value_at(values, name)
     return None if value is MISSING else value
 
 
@@ -158,7 +160,7 @@ def id_at(values: Mapping[str, Any], name: str | None) -> str | None:
 def response_at(values: Mapping[str, Any], name: str) -> str | None:
     """Return the response; None if there is none yet."""
     value = value_or_none(values, name)
-    return None if value is None else response_text(value, name)
+    return value if value is None or value.__class__ is str else response_text(value, name)
 
 
 def responses_at(values: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -165,7 +165,8 @@ def _file_source(names: list[str], spec: str) -> Source:
     for name in names:
         check_table_name(name)
     label = names[0] if len(names) == 1 else f"{len(names)} files"
-    return Source(label, partial(_chain_rows, [partial(iter_rows, n) for n in names]), tuple(Path(n).resolve() for n in names))
+    read = partial(iter_rows, names[0]) if len(names) == 1 else partial(_chain_rows, [partial(iter_rows, n) for n in names])
+    return Source(label, read, tuple(Path(n).resolve() for n in names))
 
 
 def _without_run_files(names: list[str], spec: str) -> list[str]:

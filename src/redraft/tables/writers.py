@@ -285,14 +285,14 @@ class Output:
         """Write row n and the rows that waited for it. Raises ValueError for a row that was put before."""
         if self._error:
             raise self._error
-        if self._ordered and (n < self.written_count or n in self._buffer):
-            raise ValueError(f"row {n} was already put")
         line = self._encode(values)
-        if self._ordered and n > self.written_count:
+        if self._ordered and n != self.written_count:
+            if n < self.written_count or n in self._buffer:
+                raise ValueError(f"row {n} was already put")
             self._run_guarded(self._buffer.put, n, line, self.written_count)
             return
         self._write(line)
-        while self._ordered and self.written_count in self._buffer:
+        while self._buffer.pending_count and self.written_count in self._buffer:
             self._write(self._run_guarded(self._buffer.pop, self.written_count))
 
     def close(self, *, complete: bool = True) -> None:
@@ -313,20 +313,27 @@ class Output:
         self._run_guarded(self._sink.close)
 
     def _write(self, line: bytes) -> None:
-        self._run_guarded(self._sink.write, line)
+        try:
+            self._sink.write(line)
+        except OSError as error:
+            raise self._fail(error) from error
         self.written_count += 1
 
     def _run_guarded(self, function: Callable[..., Any], *args: Any) -> Any:
         try:
             return function(*args)
         except OSError as error:
-            self._closed = True
-            with suppress(OSError):
-                self._sink.abort()
-            rows = self._sink.durable_rows
-            state = f"the last row written is row {rows}" if rows else "nothing was written to it"
-            self._error = StoreError(f"{self.name} cannot be written: {error.strerror or error}; {state}")
-            raise self._error from error
+            raise self._fail(error) from error
+
+    def _fail(self, error: OSError) -> StoreError:
+        """Close the output after an error, and return what to raise from then on."""
+        self._closed = True
+        with suppress(OSError):
+            self._sink.abort()
+        rows = self._sink.durable_rows
+        state = f"the last row written is row {rows}" if rows else "nothing was written to it"
+        self._error = StoreError(f"{self.name} cannot be written: {error.strerror or error}; {state}")
+        return self._error
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ No prompt, answer, reason or message of an error is recorded unless OTEL_INSTRUM
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -72,9 +72,9 @@ def active_recorder() -> Recorder | None:
 def record_calls(call: Call, target: CallTarget) -> Call:
     """Record each call of a model as a span and in the metrics."""
 
-    async def call_recorded(request: Request) -> Reply:
+    def call_recorded(request: Request) -> Awaitable[Reply]:
         recorder = active_recorder()
-        return await (recorder.call(call, target, request) if recorder else call(request))
+        return recorder.call(call, target, request) if recorder else call(request)
 
     return call_recorded
 

@@ -24,7 +24,7 @@ from ...result import error_data
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
 from ...session import default_graders
 from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
-from ...sync import run_on_uvloop
+from ...sync import reset_in_children, run_on_uvloop
 from .. import output
 from ..errors import FAILED, HINTS, INTERRUPTED, OK, handle_sigterm
 from ..request import (
@@ -216,11 +216,18 @@ def _handle_signals(run: BatchRun, report: Callable[[str], None]) -> Iterator[No
     with suppress(NotImplementedError):  # Windows: Ctrl-C ends at once there
         loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
-        with handle_sigterm(loop, stop):
+        with handle_sigterm(loop, stop), reset_in_children(_restore_signals):
             yield
     finally:
         with suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
+
+
+def _restore_signals() -> None:
+    """Restore the default handling in a child that a grader forks: a signal for it must neither stop the run nor be ignored."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) -> int:

@@ -22,6 +22,7 @@ from ...core.task import Task
 from ...errors import ConfigError
 from ...own_code import is_own
 from ...protocols import JudgeClient
+from ...requirements.spec import AT_ONCE
 from ..base import check_needs
 
 
@@ -66,6 +67,23 @@ def preview(text: str, limit: int = 80) -> str:
 
 
 G = TypeVar("G", bound=type)
+R = TypeVar("R")
+
+
+_used_packages = {""}
+
+
+async def compute(size: int, function: Callable[..., R], *arguments: Any, package: str = "") -> R:
+    """Call a function that reads texts of `size` characters together: at once if they are short, else in a thread.
+
+    For functions that take some 10 ms at most for any texts of `AT_ONCE` characters (bench/hostile_text.py). `package` is one that
+    the function loads when it is first called, which can take a second: until that is done, it is called in a thread.
+    """
+    if size <= AT_ONCE and package in _used_packages:
+        return function(*arguments)
+    result = await asyncio.to_thread(function, *arguments)
+    _used_packages.add(package)
+    return result
 
 
 def with_limit(kind: G) -> G:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from ...core.task import Task
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
-from .base import context_of, preview, score_feedback, with_limit
+from .base import compute, context_of, preview, score_feedback, with_limit
 from .similarity import content_words, words
 
 MAX_FUZZY_COST = 20_000_000  # characters times characters that are searched with tolerance; then only exact quotes count
@@ -53,7 +52,8 @@ class Citations:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError for a task without context."""
-        return await asyncio.to_thread(self._check, candidate.text, context_of(task, self.name))
+        answer, context = candidate.text, context_of(task, self.name)
+        return await compute(len(answer) + len(context), self._check, answer, context)
 
     def _check(self, answer: str, context: str) -> Feedback:
         citations = {**dict(self._check_quotes(answer, context)), **dict(_check_labels(answer, passages(context)))}

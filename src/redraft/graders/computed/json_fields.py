@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
-from .base import binary_feedback, reference_of, score_feedback, with_limit
+from .base import binary_feedback, compute, reference_of, score_feedback, with_limit
 
 MAX_DEPTH = 64
 MISSING = object()
@@ -48,7 +47,8 @@ class JsonFields:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError for a reference that is not JSON or has none of the fields."""
-        return await asyncio.to_thread(self._compare, reference_of(task, self.name), candidate.text)
+        answer, reference = candidate.text, reference_of(task, self.name)
+        return await compute(len(answer) + len(reference), self._compare, reference, answer)
 
     def _compare(self, reference: str, answer: str) -> Feedback:
         expected = self._expected_leaves(reference)

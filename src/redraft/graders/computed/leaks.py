@@ -6,7 +6,6 @@ and postal addresses are not found.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from ...core.task import Task
 from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
-from .base import binary_feedback, with_limit
+from .base import binary_feedback, compute, with_limit
 
 Finder: TypeAlias = Callable[[str], Iterable[str]]
 MAX_SHOWN = 10  # findings named in a reason
@@ -47,7 +46,7 @@ class _Leaks:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return 1 or 0."""
-        findings = await asyncio.to_thread(lambda: list(self._findings(candidate.text)))
+        findings = await compute(len(candidate.text), lambda: list(self._findings(candidate.text)))
         if not findings:
             return binary_feedback(ok=True, reason="none found", action="")
         more = f" and {len(findings) - MAX_SHOWN} more" if len(findings) > MAX_SHOWN else ""

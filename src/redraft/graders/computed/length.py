@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +15,7 @@ from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import length
 from ...requirements.spec import Range, format_count, parse_range
-from .base import score_feedback, with_limit
+from .base import compute, score_feedback, with_limit
 
 ENCODING = "o200k_base"
 UNITS = ("words", "characters", "tokens")
@@ -76,7 +75,8 @@ class GradedLength:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError if tokens cannot be counted without the extra."""
-        return await asyncio.to_thread(self._measure, candidate.text)
+        package = "bpe_openai" if self.unit == "tokens" else ""
+        return await compute(len(candidate.text), self._measure, candidate.text, package=package)
 
     def _measure(self, text: str) -> Feedback:
         count, noun = COUNTS[self.unit](text), self.unit[:-1]

@@ -17,7 +17,7 @@ from ...core.records import Candidate, Feedback
 from ...core.task import Task, message_text
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
-from ...threads import run_in_thread_if_large
+from ...threads import THREAD_THRESHOLD, run_in_thread
 
 MAX_CHARS = 400  # a longer text is more than an opener
 CHUNK_CHARS = 2**16
@@ -143,7 +143,7 @@ async def find_no_answer_reason(text: str, task: Task) -> str | None:
 
     It does not block the event loop, however long the text and the task are.
     """
-    reason = await run_in_thread_if_large(len(text), _emptiness_reason, text)
+    reason = _emptiness_reason(text) if len(text) < THREAD_THRESHOLD else await run_in_thread(_emptiness_reason, text)
     if reason is None or _is_reference(text, task):
         return None
     failure = "answered could not be computed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...threads import THREAD_THRESHOLD
 from .answers import Number, numbers
-from .base import reference_of, score_feedback, with_limit
+from .base import compute, reference_of, score_feedback, with_limit
 
 MAX_REFERENCE_NUMBERS = 1000
 
@@ -59,7 +58,8 @@ class NumberAccuracy:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError for a reference with too few or too many numbers."""
-        return await asyncio.to_thread(self._compare, candidate.text, reference_of(task, self.name))
+        answer, reference = candidate.text, reference_of(task, self.name)
+        return await compute(len(answer) + len(reference), self._compare, answer, reference)
 
     def _expected_numbers(self, reference: str) -> list[Number]:
         expected = numbers(reference)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from decimal import Context
 from fractions import Fraction
@@ -16,7 +15,7 @@ from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...threads import THREAD_THRESHOLD
 from .answers import Number, marked_answers, number_list, number_runs, numbers
-from .base import binary_feedback, preview, reference_of, with_limit
+from .base import binary_feedback, compute, preview, reference_of, with_limit
 
 
 @fingerprint_name("numeric")
@@ -60,12 +59,13 @@ class Numeric:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return 1 or 0. Raises ConfigError for a reference without a number."""
-        expected = await asyncio.to_thread(reference_numbers, reference_of(task, self.name))
+        answer, reference = candidate.text, reference_of(task, self.name)
+        expected = await compute(len(reference), reference_numbers, reference)
         if not expected:
             raise ConfigError(f"grader {self.name!r} needs one number, or a list of them, in the task's reference")
         if len(expected) > 1:
-            return await asyncio.to_thread(self._compare_lists, candidate.text, expected)
-        actual = await asyncio.to_thread(final_numbers, candidate.text, self.pick)
+            return await compute(len(answer), self._compare_lists, answer, expected)
+        actual = await compute(len(answer), final_numbers, answer, self.pick)
         if len(actual) != 1:
             reason = "the answer gives several numbers" if actual else "there is no number in the answer"
             return binary_feedback(ok=False, reason=reason, action='State one number: "The answer is ...".')

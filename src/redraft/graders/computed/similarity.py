@@ -12,7 +12,6 @@ words of the reference scores well whatever it says: these graders measure simil
 
 from __future__ import annotations
 
-import asyncio
 import re
 import string
 import unicodedata
@@ -30,7 +29,7 @@ from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
-from .base import binary_feedback, reference_of, score_feedback, with_limit
+from .base import binary_feedback, compute, reference_of, score_feedback, with_limit
 
 # ---- exact match
 
@@ -183,11 +182,12 @@ class _Overlap:
     needs = ("reference",)
     on_topic: ClassVar[bool] = False
     tolerate_typos: ClassVar[bool] = False
+    package: ClassVar[str] = ""  # that `measure` loads
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the overlap, from 0 to 1. Raises ConfigError for a task without reference."""
-        reference = reference_of(task, self.name)
-        score = await asyncio.to_thread(self._score, candidate.text, reference)
+        answer, reference = candidate.text, reference_of(task, self.name)
+        score = await compute(len(answer) + len(reference), self._score, answer, reference, package=self.package)
         return score_feedback(score, f"{self.name} {score:.3f} against the expected answer", CLOSER_ACTION)
 
     def _score(self, answer: str, reference: str) -> float:
@@ -253,6 +253,8 @@ class Bleu(_Overlap):
 
     name: str = "bleu"
 
+    package = "sacrebleu"
+
     def check_environment(self) -> None:
         """Raise ConfigError if the extra is missing."""
         _import_sacrebleu()
@@ -283,6 +285,8 @@ class Chrf(_Overlap):
     """chrF2 by sacrebleu (Popovic 2015; characters 1-6, beta 2), divided by 100. Reads `reference`; needs the extra `overlap`."""
 
     name: str = "chrf"
+
+    package = "sacrebleu"
 
     def check_environment(self) -> None:
         """Raise ConfigError if the extra is missing."""

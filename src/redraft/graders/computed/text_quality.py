@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from ...requirements.length import count_syllables, flesch_kincaid, reading_grade
-from .base import score_feedback, with_limit
+from .base import compute, score_feedback, with_limit
 
 # ---- reading grade
 
@@ -48,7 +47,7 @@ class Readability:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1, or None."""
-        return await asyncio.to_thread(self._measure, candidate.text)
+        return await compute(len(candidate.text), self._measure, candidate.text)
 
     def _measure(self, text: str) -> Feedback:
         whole = reading_grade(text)
@@ -105,7 +104,7 @@ class Repetition:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the share that is not repeated, from 0 to 1; 1 for a text without words."""
-        words = await asyncio.to_thread(lambda: list(_words(candidate.text)))
+        words = await compute(len(candidate.text), lambda: list(_words(candidate.text)))
         share, sample = _worst_repetition(words, self.n)
         reason = f"{share:.0%} of the words repeat earlier sequences of {self.n} words"
         return score_feedback(1 - share, reason, f"Do not say the same thing again ({sample!r} comes back)." if sample else "")

@@ -168,9 +168,10 @@ class Checklist:
         if not candidate.tool_calls and (reason := await find_no_answer_reason(candidate.text, task)):
             return no_answer_feedback(reason)
         questions = await self.questions_for(task, ask)
-        texts = await run_in_thread_if_large(total_chars(task, candidate.display_text), input_texts, task, candidate, TASK_FIELDS)
+        size, texts = total_chars(task, candidate.display_text), partial(input_texts, task, candidate, TASK_FIELDS)
         prompt, parse = partial(_checklist_prompt, questions), partial(parse_answers, questions=questions)
-        feedback, shown = await ask_judge(JudgeRequest(texts, prompt, _answers_schema(len(questions)), parse), task, self, ask)
+        request = JudgeRequest(size, texts, prompt, _answers_schema(len(questions)), parse)
+        feedback, shown = await ask_judge(request, task, self, ask)
         return shown.with_omission_note(feedback)
 
     async def questions_for(self, task: Task, ask: JudgeClient) -> Questions:
@@ -181,9 +182,10 @@ class Checklist:
         return await self._question_cache.get_or_create(key, lambda: self._generate_questions(task, ask))
 
     async def _generate_questions(self, task: Task, ask: JudgeClient) -> Questions:
-        texts = await run_in_thread_if_large(total_chars(task), task_texts, task, TASK_FIELDS)
+        texts = partial(task_texts, task, TASK_FIELDS)
         prompt, parse = partial(_question_prompt, self.n), partial(parse_questions, max_questions=self.n)
-        questions, _ = await ask_judge(JudgeRequest(texts, prompt, _questions_schema(self.n), parse), task, self, ask)
+        request = JudgeRequest(total_chars(task), texts, prompt, _questions_schema(self.n), parse)
+        questions, _ = await ask_judge(request, task, self, ask)
         return questions
 
 

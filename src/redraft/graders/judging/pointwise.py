@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -22,7 +22,6 @@ from ...errors import ConfigError
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply
-from ...threads import run_in_thread_if_large
 from ..base import check_needs, consensus, gather_or_cancel, unique_texts
 from ..computed.no_answer import find_no_answer_reason
 from ..reply_form import Paths, ReadInput, Scale, parse_read, parse_scale
@@ -234,6 +233,10 @@ class Judge:
         return self._rubric.task_fields
 
     @cached_property
+    def _example_texts(self) -> tuple[str, ...]:
+        return tuple(text for e in self._rubric.examples for text in (e.task, e.answer))
+
+    @cached_property
     def _template(self) -> Template | None:
         return None if self._rubric.template is None else Template(self._rubric.template)
 
@@ -252,7 +255,8 @@ class Judge:
 
         Raises BadResponseError if the reply is unreadable twice, ConfigError for a task that lacks what the rubric needs.
         """
-        check_needs(self.name, self.needs, task)
+        if self.needs:
+            check_needs(self.name, self.needs, task)
         self.check_task(task)
         if not candidate.tool_calls and (reason := await find_no_answer_reason(candidate.text, task)):
             return no_answer_feedback(reason)
@@ -264,10 +268,10 @@ class Judge:
 
     async def grade_together(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return feedback by all criteria, asked for in one call."""
-        examples = tuple(text for e in self._rubric.examples for text in (e.task, e.answer))
-        texts = await run_in_thread_if_large(total_chars(task, candidate.display_text), self.input_texts, task, candidate)
+        size, texts = total_chars(task, candidate.display_text), partial(self.input_texts, task, candidate)
         top = TOP_LOGPROBS if self.scoring == "expectation" else None
-        question = JudgeRequest(texts, self.prompt, self.answer_schema(), self.parse_reply, examples, top_logprobs=top)
+        schema = self.answer_schema()
+        question = JudgeRequest(size, texts, self.prompt, schema, self.parse_reply, self._example_texts, top_logprobs=top)
         feedback, shown = await ask_judge(question, task, self, ask)
         return shown.with_omission_note(feedback)
 
@@ -350,21 +354,22 @@ class Judge:
             unknown = rows.keys() - {c.name for c in self.criteria}
             raise UnreadableOutput(f"there is no criterion {min(unknown)[:60]!r}")
         reason, done = reason_at(data), bool_at(data, "done")
-        expectation = self._expectation(reply, [("criteria", c.name, "score") for c in self.criteria])
-        if expectation and expectation.scores:
+        if self.scoring == "written":
+            return Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores)
+        expectation = expected_scores(reply, [("criteria", c.name, "score") for c in self.criteria], scale)
+        if expectation.scores:
             scores = tuple(replace(s, score=scale.share(e)) for s, e in zip(scores, expectation.scores, strict=True))
         return _with_expectation(Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores), expectation)
 
     def _parse_own_form(self, reply: Reply, form: Paths) -> Feedback:
-        own, scale = OwnReply(reply, form), self._rubric.score_scale
+        own, scale = OwnReply(reply, form), self._scale
         score = own.score(scale)
-        expectation = self._expectation(reply, [tuple(dict(form)["score"].split("."))])
-        if expectation and expectation.scores:
+        if self.scoring == "written":
+            return Feedback(scale.share(score), own.reason, own.actions, own.done)
+        expectation = expected_scores(reply, [tuple(dict(form)["score"].split("."))], scale)
+        if expectation.scores:
             (score,) = expectation.scores
         return _with_expectation(Feedback(scale.share(score), own.reason, own.actions, own.done), expectation)
-
-    def _expectation(self, reply: Reply, paths: list[tuple[str, ...]]) -> Expectation | None:
-        return expected_scores(reply, paths, self._rubric.score_scale) if self.scoring == "expectation" else None
 
 
 def load_template(template: Any) -> str | None:
@@ -412,10 +417,8 @@ def _criterion_score(criterion: Criterion, vote: Feedback) -> CriterionScore:
     return vote.criteria[0] if vote.criteria else CriterionScore(criterion.name, vote.score, weight=criterion.weight)
 
 
-def _with_expectation(feedback: Feedback, expectation: Expectation | None) -> Feedback:
+def _with_expectation(feedback: Feedback, expectation: Expectation) -> Feedback:
     """Return the feedback with a record of how its score was computed; if not as asked for, the reason says so, too."""
-    if expectation is None:
-        return feedback
     note = "" if expectation.scores else f"the score is as written, not an expectation: {expectation.problem}"
     return replace(feedback, reason="; ".join(filter(None, [feedback.reason, note])), metadata=expectation.as_metadata())
 

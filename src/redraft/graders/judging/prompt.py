@@ -16,7 +16,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...core.records import Candidate, Comparison, Feedback
 from ...core.task import Message, Task, message_text
@@ -63,8 +63,8 @@ def data_notice(nonce: str) -> str:
 def enclose(name: str, text: str, nonce: str) -> str:
     """Return the text between delimiters with the nonce, and its control tokens broken up; if it had any, a line says so."""
     shown = without_control_tokens(text)
-    notice = "" if shown == text else f"\n{CONTROL_NOTICE.replace('{name}', name)}"
-    return f"<{name}-{nonce}>\n{shown}\n</{name}-{nonce}>{notice}"
+    enclosed = f"<{name}-{nonce}>\n{shown}\n</{name}-{nonce}>"
+    return enclosed if shown == text else f"{enclosed}\n{CONTROL_NOTICE.replace('{name}', name)}"
 
 
 CONTROL_NOTICE = 'In {name}, "\u2039", "\u2045" and "\u2046" stand for "<", "[" and "]" where those began a control token.'
@@ -72,7 +72,7 @@ _REPLACEMENTS = {"<": "\u2039", "[": "\u2045", "]": "\u2046"}
 _BAR = "[|\uff5c]"  # DeepSeek writes it full-width
 _CONTROL_TOKEN = re.compile(
     rf"""
-    <(?={_BAR}(?!\s)[^<>|\uff5c]{{1,64}}(?<!\s){_BAR}>              # <|im_start|>, Llama 3, OpenAI's harmony, DeepSeek, Cohere
+    <(?={_BAR}(?!\s)[^<>\u2039|\uff5c]{{1,64}}(?<!\s){_BAR}>        # <|im_start|>, Llama 3, OpenAI's harmony, DeepSeek, Cohere
        |{_BAR}/?[\w\u2581]{{1,64}}>|/?[\w\u2581]{{1,64}}{_BAR}>       # <|turn>, <turn|>: Gemma 4
        |/?(?:s|bos|eos|pad|unk|sop|eop|eoh|eoa)>
        |/?(?:start_of|end_of|beginning_of)_[a-z]{{1,24}}>          # Gemma, MiniMax
@@ -123,6 +123,9 @@ class Transcript:
 
 def build_transcript(task: Task) -> Transcript:
     """Return the transcript of a task's messages."""
+    first = task.messages[0]
+    if len(task.messages) == 1 and first["role"] == "user" and isinstance(first["content"], str):  # as in most tasks
+        return Transcript({"task": without_data_urls(first["content"])})
     collector = ImageCollector()
     every = [TranscriptTurn(m["role"], _message_to_text(m, collector), _tool_call_lines(m)) for m in task.messages]
     turns = [turn for turn in every if turn.role not in SYSTEM_ROLES]
@@ -146,10 +149,12 @@ def _render_turns(turns: Sequence[TranscriptTurn], every: Sequence[TranscriptTur
 
 def collect_images(task: Task) -> tuple[Mapping[str, Any], ...]:
     """Return the images of a task's messages, as `build_transcript` numbers them."""
+    messages = [message for message in task.messages if not isinstance(message["content"], str)]
+    if not messages:
+        return ()
     collector = ImageCollector()
-    for message in task.messages:
-        if not isinstance(message.get("content"), str):
-            _message_to_text(message, collector)
+    for message in messages:
+        _message_to_text(message, collector)
     return tuple(collector.parts)
 
 
@@ -176,7 +181,7 @@ def render_answer(text: str) -> str:
 
 def without_data_urls(text: str) -> str:
     """Return the text with the bytes of data URLs replaced by the number of their characters."""
-    if "64," not in text:  # most texts have none; a search that ignores case is slow
+    if ";" not in text or "64," not in text:  # most texts have none; a search that ignores case is slow
         return text
     return DATA_URL.sub(lambda m: f"{m[1]}[{len(m[2])} characters]", text)
 
@@ -191,20 +196,20 @@ def user_message(prompt: str, images: Iterable[Mapping[str, Any]], *, show: bool
     return {"role": "user", "content": [{"type": "text", "text": prompt}, *parts]}
 
 
-@dataclass(frozen=True, slots=True)
-class ShownTexts:
-    """The texts that a judge is shown, and how many characters of each are omitted."""
+class ShownTexts(NamedTuple):
+    """The texts that a judge is shown, and how many characters are omitted of those that are not complete."""
 
     texts: Mapping[str, str]
     omitted_chars: Mapping[str, int]
 
     def with_omission_note(self, record: RecordT, names: Mapping[str, str] | None = None) -> RecordT:
         """Return the record with a note on what its judge did not see. `names` replaces the names of texts in the note."""
+        if not self.omitted_chars:
+            return record
         labels = names or {}
-        notes: list[str] = [
-            f"{n} characters of {labels.get(name, f'the {name}')} were left out" for name, n in self.omitted_chars.items() if n > 0
-        ]
-        return replace(record, reason="; ".join(filter(None, [record.reason, *notes]))) if notes else record
+        omitted = [(labels.get(name, f"the {name}"), n) for name, n in self.omitted_chars.items()]
+        notes: list[str] = [f"{n} characters of {label} were left out" for label, n in omitted]
+        return replace(record, reason="; ".join(filter(None, [record.reason, *notes])))
 
 
 def total_chars(task: Task, *answers: str) -> int:
@@ -215,8 +220,11 @@ def total_chars(task: Task, *answers: str) -> int:
 
 def task_texts(task: Task, fields: Iterable[str]) -> dict[str, str]:
     """Return the conversation and the given fields of the task that are not empty, by name; of the tests those that may be seen."""
-    extra = {name: _field_text(task, name) for name in fields}
-    return {**build_transcript(task).texts, **{name: text for name, text in extra.items() if text}}
+    texts = dict(build_transcript(task).texts)
+    for name in fields:
+        if getattr(task, name) and (text := _field_text(task, name)):
+            texts[name] = text
+    return texts
 
 
 def _field_text(task: Task, name: str) -> str | None:
@@ -236,14 +244,18 @@ def _describe_tools(task: Task) -> str:
 
 def input_texts(task: Task, candidate: Candidate, fields: tuple[str, ...]) -> dict[str, str]:
     """Return the conversation, the given fields of the task and the answer, by name."""
-    return {**task_texts(task, fields), "answer": render_candidate(candidate)}
+    texts = task_texts(task, fields)
+    texts["answer"] = render_candidate(candidate)
+    return texts
 
 
 def truncate_texts(texts: Mapping[str, str], max_chars: int, limits: Mapping[str, int]) -> ShownTexts:
     """Return the texts cut to at most `max_chars` characters each; a text in `limits` has a limit of its own."""
-    shown, omitted_chars = dict[str, str](), dict[str, int]()
+    shown = dict(texts)
+    omitted_chars: dict[str, int] = {}
     for name, text in texts.items():
-        shown[name], omitted_chars[name] = truncate_middle(text, limits.get(name, max_chars))
+        if len(text) > (limit := limits.get(name, max_chars)):
+            shown[name], omitted_chars[name] = truncate_middle(text, limit)
     return ShownTexts(shown, omitted_chars)
 
 

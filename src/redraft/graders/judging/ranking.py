@@ -202,8 +202,7 @@ class Ranker:
 
         size = total_chars(task, *(c.display_text for c in answers.values()))
         limits = dict.fromkeys(answers, self.max_eval_chars // max(1, len(answers)))
-        every = await run_in_thread_if_large(size, texts)
-        question = JudgeRequest(every, prompt, answer_format.schema, answer_format.parse, limits=limits)
+        question = JudgeRequest(size, texts, prompt, answer_format.schema, answer_format.parse, limits=limits)
         comparison, shown = await ask_judge(question, task, self, ask)
         return shown.with_omission_note(comparison, {name: f"candidate {c.id}" for name, c in answers.items()})
 

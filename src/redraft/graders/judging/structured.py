@@ -12,8 +12,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar, cast
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from ... import checks
 from ...core.task import Task
@@ -22,9 +23,9 @@ from ...json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair
 from ...jsontext import nesting_depth, reject_constant, reject_duplicate_keys
 from ...models.client_objects import is_model
 from ...protocols import JudgeClient, Reply, Request
-from ...threads import run_in_thread_if_large
+from ...threads import THREAD_THRESHOLD, run_in_thread
 from ..reply_form import Scale
-from .prompt import ShownTexts, collect_images, fresh_nonce, total_chars, truncate_texts, user_message, without_control_tokens
+from .prompt import ShownTexts, collect_images, fresh_nonce, truncate_texts, user_message, without_control_tokens
 
 T = TypeVar("T")
 
@@ -52,22 +53,22 @@ class JudgeConfig(Protocol):
     def images(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeRequest(Generic[T]):
+class JudgeRequest(NamedTuple, Generic[T]):
     """A question to a judge about texts.
 
-    `build_prompt` returns the prompt for the texts and a nonce, `parse_reply` the result in a reply (or raises UnreadableOutput).
-    `extra_texts` are further texts in the prompt that must not contain the nonce. `limits` holds the maximum number of characters
-    of a text, by its name; for the others `max_eval_chars` applies. `top_logprobs` asks for the log-probabilities of so many
-    alternatives of each token.
+    `make_texts` returns the texts by name, and `size` is about how many characters they have. `build_prompt` returns the prompt for
+    them and a nonce, `parse_reply` the result in a reply (or raises UnreadableOutput). `extra_texts` are further texts in the
+    prompt that must not contain the nonce. `limits` holds the maximum number of characters of a text, by its name; for the others
+    `max_eval_chars` applies. `top_logprobs` asks for the log-probabilities of so many alternatives of each token.
     """
 
-    texts: Mapping[str, str]
+    size: int
+    make_texts: Callable[[], Mapping[str, str]]
     build_prompt: Callable[[Mapping[str, str], str], str]
     schema: Mapping[str, Any]
     parse_reply: Callable[[Reply], T]
     extra_texts: tuple[str, ...] = ()
-    limits: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = MappingProxyType({})
     top_logprobs: int | None = None
 
 
@@ -76,13 +77,15 @@ async def ask_judge(question: JudgeRequest[T], task: Task, config: JudgeConfig, 
 
     Raises BadResponseError if the reply is unreadable twice.
     """
-    size = total_chars(task, *question.texts.values())
-    request, shown = await run_in_thread_if_large(size, _build_request, question, task, config)
+    if question.size < THREAD_THRESHOLD:
+        request, shown = _build_request(question, task, config)
+    else:
+        request, shown = await run_in_thread(_build_request, question, task, config)
     return await ask_for_json(ask, request, question.parse_reply, subject="the judge's answer"), shown
 
 
 def _build_request(question: JudgeRequest[T], task: Task, config: JudgeConfig) -> tuple[Request, ShownTexts]:
-    shown = truncate_texts(question.texts, config.max_eval_chars, question.limits)
+    shown = truncate_texts(question.make_texts(), config.max_eval_chars, question.limits)
     nonce = fresh_nonce([*shown.texts.values(), *question.extra_texts])
     prompt = user_message(question.build_prompt(shown.texts, nonce), collect_images(task), show=config.images)
     messages = ({"role": "system", "content": SYSTEM}, prompt)

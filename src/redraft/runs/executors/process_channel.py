@@ -22,9 +22,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ...quality.priors import Priors
+from ...storage.transaction import TransactionData
 from ..config import MAIN_IN_WORKER
+from ..dataset import PendingRow
 from ..row_result import RowResult
-from .shard_protocol import AssignedRow, Quota, ShardStatus, StopOrder
+from .shard_protocol import Amounts, Quota, ShardStatus, StopOrder
 
 LENGTH = Struct(">Q")
 MAIN = "__main__"
@@ -32,7 +34,7 @@ MAIN = "__main__"
 
 @dataclass(frozen=True, slots=True)
 class QuotaMessage:
-    """To a worker: its quota, perhaps an order, and the pauses for which endpoints have asked other workers.
+    """To a worker: its quota, perhaps an order, and pauses: until when (by `monotonic`) endpoints have asked for no call.
 
     It answers with a ShardStatus.
     """
@@ -43,10 +45,18 @@ class QuotaMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class AssignedChunk:
-    """To a worker: rows, and the refits of the priors so far. Without rows: there are no more."""
+class EarlierWork:
+    """To a worker at its start: what its earlier processes have spent and reserved, and how many rows they have finished."""
 
-    rows: Sequence[AssignedRow]
+    spent: Amounts
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedChunk:
+    """To a worker: rows with what the journal has of them, and the refits of the priors so far. Without rows: there are no more."""
+
+    rows: Sequence[PendingRow]
     refits: Mapping[int, Priors | None]
 
 
@@ -56,8 +66,22 @@ class RowRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """From a worker: writes to the journal. It waits for `CommitAnswer`."""
+
+    changes: TransactionData
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAnswer:
+    """To a worker: its writes are committed; or they are not, because of an error."""
+
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedRows:
-    """From a worker: the numbers of rows that have ended, with their results, which its journal has."""
+    """From a worker: the numbers of rows that have ended, with their results, which the journal has."""
 
     results: Sequence[tuple[int, RowResult]]
 

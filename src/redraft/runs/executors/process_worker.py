@@ -7,6 +7,7 @@ the run. Ctrl-C and SIGTERM are left to the process of the run.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import signal
@@ -15,39 +16,56 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from socket import socket
-from threading import Thread
+from threading import Lock, Thread
 
 from ...error_text import error_text
 from ...errors import StoreError
+from ...garbage import collect_rarely
+from ...middleware.call_costs import ZERO_AMOUNTS
 from ...storage.journal import Journal
+from ...storage.remote_journal import UPDATE_RUN, RemoteJournal
+from ...storage.transaction import TransactionData
 from ...sync import uvloop_factory
 from ..dataset import PendingRow
 from ..job import BatchJob, Executor, RowProcessor, RowSource
 from ..online_priors import OnlinePriors, RefitSchedule
 from ..row_result import RowResult
-from .process_channel import AssignedChunk, FinishedRows, QuotaMessage, RowRequest, WorkerEnd, encode, messages
-from .shard_protocol import AssignedRow, ShardJob, ShardStatus
-from .shard_worker import AssignedRows, ShardWorker
+from .process_channel import (
+    AssignedChunk,
+    CommitAnswer,
+    CommitRequest,
+    EarlierWork,
+    FinishedRows,
+    QuotaMessage,
+    RowRequest,
+    WorkerEnd,
+    encode,
+    messages,
+)
+from .shard_protocol import Amounts, ShardJob, ShardStatus
+from .shard_worker import ShardWorker
 
 LOW = 32  # rows that have not started when more are requested
 MAX_RESULTS = 64  # results that are sent together
 RESULT_DELAY = 0.02  # seconds that a result waits for others
+SHARED_METADATA = ("spent", "capabilities")  # of the run that workers change
 
 
 @dataclass
-class ReceivedRows(AssignedRows):
+class ReceivedRows:
     """The rows as they are received. `request` asks for more."""
 
-    request: Callable[[], object] = int
+    request: Callable[[], object]
     _rows: deque[PendingRow] = field(default_factory=deque)
     _change: asyncio.Event = field(default_factory=asyncio.Event)
     _is_requested: bool = False
     _is_complete: bool = False
 
-    def receive(self, rows: Sequence[AssignedRow]) -> None:
+    def receive(self, rows: Sequence[PendingRow]) -> None:
         """Add rows; none: there are no more."""
-        self._rows.extend(self.with_journal(rows))
+        self._rows.extend(rows)
         self._is_requested, self._is_complete = False, self._is_complete or not rows
         self._change.set()
 
@@ -108,18 +126,22 @@ class ReceivedRowsExecutor:
 
     async def work(self, job: BatchJob) -> None:
         """Process rows until there are no more."""
+        job.budget.was_raised = False  # the process of the run has decided which rows are reopened
         await job.scheduler.process(job.rows.read(), SendingProcessor(job, self.results))
 
 
 class ProcessWorker(ShardWorker):
-    """Processes the rows of a shard as they arrive, with the priors that the process of the run has fitted."""
+    """Processes the rows of a shard as they arrive, with the priors that the process of the run has fitted.
 
-    has_own_machine = False
+    Its journal is that of the run: `send` also requests commits.
+    """
 
     def __init__(self, send: Callable[[object], None]) -> None:
         super().__init__()
         self.results = RowSender(send)
+        self.commit_answers = SimpleQueue[CommitAnswer]()  # the answers to the requests
         self._send = send
+        self._earlier = EarlierWork(ZERO_AMOUNTS, 0)
         self._chunks: list[AssignedChunk] = []  # that arrived before the journal was open
         self._received: ReceivedRows | None = None
         self._schedule: RefitSchedule | None = None
@@ -132,13 +154,11 @@ class ProcessWorker(ShardWorker):
                     self._endpoints.pause(pauses)
                 self._send(await self.exchange_quota(quota, order))
             case AssignedChunk() if self._received:
-                try:
-                    self._add(self._received, message)
-                except StoreError as error:
-                    self._halt("disk", str(error))
-                    self._received.receive(())
+                self._add(self._received, message)
             case AssignedChunk():
                 self._chunks.append(message)
+            case EarlierWork():
+                self._earlier = message
 
     def _add(self, received: ReceivedRows, chunk: AssignedChunk) -> None:
         if self._schedule:
@@ -149,8 +169,26 @@ class ProcessWorker(ShardWorker):
         return ReceivedRowsExecutor(self.results)
 
     def _rows(self, shard: ShardJob, journal: Journal) -> RowSource:
-        self._received = ReceivedRows((), journal, shard.config.name, lambda: self._send(RowRequest()))
+        self._received = ReceivedRows(lambda: self._send(RowRequest()))
         return self._received
+
+    async def _open_journal(self, shard: ShardJob) -> Journal:
+        return await asyncio.to_thread(RemoteJournal, shard.journal, self._commit, SHARED_METADATA)
+
+    def _commit(self, changes: TransactionData) -> None:
+        """Have the process of the run commit changes to the journal, with what this one has spent. Blocks."""
+        statements, rows, replies = changes
+        if not self._budget.is_limited:  # else every change of it is a statement
+            statements = [*statements, (UPDATE_RUN, ({"spent": dict(self._budget.spent)},))]
+        self._send(CommitRequest((statements, rows, replies)))
+        if error := self.commit_answers.get().error:
+            raise StoreError(error)
+
+    def _spent_before(self, name: str, journal: Journal) -> Amounts:
+        return self._earlier.spent
+
+    def _finished_before(self, name: str, journal: Journal) -> int:
+        return self._earlier.finished
 
     async def _open(self, shard: ShardJob, resources: AsyncExitStack) -> BatchJob:
         job = await super()._open(shard, resources)
@@ -180,10 +218,12 @@ class ProcessWorker(ShardWorker):
 
 async def serve(connection: socket, incoming: Iterator[bytes], shard: ShardJob) -> None:
     """Process a shard to its end."""
-    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+    loop, tasks, sending = asyncio.get_running_loop(), set[asyncio.Task[None]](), Lock()
 
     def send(message: object) -> None:
-        connection.sendall(encode(message))
+        data = encode(message)
+        with sending:  # the journal has a thread of its own
+            connection.sendall(data)
 
     def receive(message: object) -> None:
         task = loop.create_task(worker.receive(message))
@@ -193,7 +233,11 @@ async def serve(connection: socket, incoming: Iterator[bytes], shard: ShardJob) 
     def read() -> None:
         try:
             for data in incoming:
-                loop.call_soon_threadsafe(receive, pickle.loads(data))  # noqa: S301  (from the process of the run)
+                message = pickle.loads(data)  # noqa: S301  (from the process of the run)
+                if isinstance(message, CommitAnswer):
+                    worker.commit_answers.put(message)
+                else:
+                    loop.call_soon_threadsafe(receive, message)
         finally:
             os._exit(1)  # that process has ended
 
@@ -205,8 +249,11 @@ async def serve(connection: socket, incoming: Iterator[bytes], shard: ShardJob) 
 
 
 def main() -> None:
-    """Receive a shard over standard input, and process it."""
+    """Receive a shard over standard input, and process it. What graders print goes to stderr: stdout may be the output."""
     _leave_signals()
+    os.dup2(2, 1)
+    gc.freeze()  # what was imported stays
+    collect_rarely()
     connection = socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123  (a descriptor)
         os.dup2(nothing.fileno(), 0)

@@ -1,74 +1,136 @@
 """A run in several processes of this machine: `ProcessExecutor` hands out the rows, and writes the output as their results arrive.
 
-This process reads the rows, decides when priors are refitted, and writes results in order, as a run in one process does; `RowFeed`
-has the rows that are not finished. Workers do everything else: they are shards (see `sharded`) that receive their rows a few at a
-time, so that a fast one receives more. Each has a journal of its own, which is merged into that of the run at the end. Limits and
-budget are quotas that follow the work. A worker that has died is started again, with the rows that it had not finished.
+This process reads the rows, decides when priors are refitted, and writes the journal and the results, as a run in one process
+does; `RowFeed` has the rows that are not finished. Workers do everything else: they are shards (see `sharded`) that receive their
+rows a few at a time, so that a fast one receives more, and send what is to be committed to the journal (`RemoteJournal`). Limits
+and budget are quotas that follow the work. A worker that has died is started again, with the rows that it had not finished. What
+it had spent counts, as far as it is known.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import ExitStack, aclosing, closing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import reduce
 from math import inf
 from pathlib import Path
 from socket import socket, socketpair
 from time import monotonic
 from typing import Any
-from uuid import uuid4
 
 from ...core.cancellation import cancel_and_wait
-from ...core.trace import Trace
 from ...errors import ConfigError, StoreError
-from ...middleware import Budget
-from ...storage.journal import Journal
-from ...storage.shard_merge import checkpoint, shard_journal_path
+from ...middleware import Budget, BudgetTracker
+from ...middleware.call_costs import ZERO_AMOUNTS, add_amounts
+from ...storage.journal import RowInfo
+from ...storage.remote_journal import without_metadata
 from ...tables.sources import Source
 from ..dataset import BatchRow, PendingRow
 from ..job import MAX_WAITING, BatchJob, RowProcessor
 from ..online_priors import RefitSchedule
 from ..row_result import RowResult
 from ..scheduler import SOFT_ENDS
-from .process_channel import AssignedChunk, FinishedRows, QuotaMessage, RowRequest, WorkerEnd, encode, encode_code, receive
-from .shard_protocol import AssignedRow, Quota, QuotaSplitter, ShardJob, ShardStatus, StopOrder
-from .sharded import Coordinator, RemoteEndpoints, merge_shards, shard_config
+from .process_channel import (
+    AssignedChunk,
+    CommitAnswer,
+    CommitRequest,
+    EarlierWork,
+    FinishedRows,
+    QuotaMessage,
+    RowRequest,
+    WorkerEnd,
+    encode,
+    encode_code,
+    receive,
+)
+from .shard_protocol import Amounts, Quota, QuotaSplitter, ShardJob, ShardStatus, StopOrder
+from .sharded import Coordinator, RemoteEndpoints, shard_config
 
 CHUNK = 64  # rows that are handed out together, at most
 AHEAD = 256  # rows that are read before a worker requests them
 SLACK = 128  # unfinished rows that a worker may have more than another
+BUFFER = 2**20  # bytes of messages that are read before they are processed
 EXIT_TIMEOUT = 2.0  # seconds for the exit of a worker that has ended its work
+STOPPED_TIMEOUT = 10  # seconds for which a worker may be stopped by a signal
 MAX_STARTS = 3  # starts of a worker in succession that fail
-NEW_PAUSE = 0.5  # seconds by which a pause must be longer than the one that is known
 POLL = 0.25  # seconds between two checks whether the run ends
 START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from redraft.runs.executors.process_worker import main; main()"
 
 
 class Pauses:
-    """Until when endpoints have asked for no call, by their addresses. What one worker was told, the others learn."""
+    """Until when (by `monotonic`) endpoints have asked for no call, by their addresses: what one worker was told, others learn."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def add(self, pauses: Mapping[str, float]) -> None:
-        """Add pauses of so many seconds; one that is known already does not grow by the time that messages take."""
-        for address, seconds in pauses.items():
-            if monotonic() + seconds > self._until.get(address, -inf) + NEW_PAUSE:
-                self._until[address] = monotonic() + seconds
+        """Add pauses. The longest counts."""
+        for address, until in pauses.items():
+            self._until[address] = max(until, self._until.get(address, -inf))
 
     @property
-    def left(self) -> dict[str, float]:
-        """The seconds that are left, by the addresses of the endpoints."""
+    def present(self) -> dict[str, float]:
+        """The pauses that are not over."""
         now = monotonic()
-        return {address: until - now for address, until in self._until.items() if until > now}
+        return {address: until for address, until in self._until.items() if until > now}
+
+
+class WorkerJournal:
+    """Commits what workers write to the journal of the run.
+
+    `spent`: what each of them has spent and reserved, with its earlier processes.
+    """
+
+    def __init__(self, job: BatchJob, workers: int) -> None:
+        self._job = job
+        self._before = dict(job.session.budget_tracker.spent)
+        self.spent: list[Amounts] = [ZERO_AMOUNTS] * workers
+
+    @property
+    def total_spent(self) -> dict[str, float]:
+        """What the run has spent, and what is reserved."""
+        return reduce(add_amounts, self.spent, self._before)
+
+    def write(self, k: int, request: CommitRequest) -> None:
+        """Write what worker k has written to the journal, with its spending. Raises StoreError."""
+        job = self._job
+        changes, metadata = without_metadata(request.changes)
+        if spent := metadata.get("spent"):
+            self.spent[k] = spent
+            if job.session.budget_tracker.is_limited:
+                job.note(spent=self.total_spent)
+        if capabilities := metadata.get("capabilities"):
+            job.session.capabilities.restore(capabilities)
+            job.note(capabilities=job.session.capabilities.as_data())
+        job.journal.write_changes(changes)
+
+    async def wait_for_commit(self) -> CommitAnswer:
+        """Wait until everything written so far is committed; return the answer to the worker."""
+        try:
+            await self._job.journal.wait_for_commit()
+        except StoreError as error:
+            return CommitAnswer(str(error))
+        return CommitAnswer()
+
+
+class ProcessEndpoints(RemoteEndpoints):
+    """The endpoints of all workers together."""
+
+    def __init__(self, journal: WorkerJournal) -> None:
+        super().__init__(len(journal.spent))
+        self._journal = journal
+
+    def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
+        return self._journal.total_spent
 
 
 class RowFeed:
@@ -140,9 +202,9 @@ class RowFeed:
     def _is_next(self, k: int) -> bool:
         return len(self.pending[k]) <= min(map(len, self.pending)) + SLACK
 
-    def finish(self, k: int, finished: FinishedRows) -> None:
-        """Save the results of worker k."""
-        online = self.job.online_priors
+    def finish(self, k: int, finished: FinishedRows) -> int:
+        """Save the results of worker k, and return their number."""
+        online, saved = self.job.online_priors, 0
         for n, result in finished.results:
             row = self.pending[k].pop(n, None)
             if row is None:  # an earlier process of this worker had sent it
@@ -151,9 +213,11 @@ class RowFeed:
                 self._cut_short.append((row, result))
             else:
                 self.processor.save(row, result, reused=False)
+                saved += 1
             if online:
                 online.row_saved(row)
         self._change.set()
+        return saved
 
     def end(self) -> None:
         """Save the results of rows that were cut short, if the run ends; otherwise they are not finished."""
@@ -163,18 +227,21 @@ class RowFeed:
             else:
                 self._ready.append(row)
 
-    def chunk(self, rows: Sequence[PendingRow]) -> AssignedChunk:
+    def chunk(self, rows: Iterable[PendingRow]) -> AssignedChunk:
         """Return rows as a worker receives them: without the columns that only the output needs."""
         refits = self.refits
-        return AssignedChunk([self._assigned_row(row) for row in rows], refits.refits if refits else {})
+        return AssignedChunk([*map(_without_columns, rows)], refits.refits if refits else {})
 
-    def _assigned_row(self, row: PendingRow) -> AssignedRow:
-        entry, job = row.entry, self.job
-        trace = job.journal.trace(job.config.name, row.id) if row.is_current else None
-        return AssignedRow(row._replace(entry=BatchRow(entry.n, entry.location, {}, entry.task)), trace)
+    def chunk_again(self, k: int) -> AssignedChunk | None:
+        """Return the rows of worker k that are not finished, with what the journal has of them now; None if there are none."""
+        rows, job = self.pending[k], self.job
+        if not rows:
+            return None
+        infos = job.journal.rows_by_id(job.config.name, [row.id for row in rows.values()], key_parts=False)
+        return self.chunk(_with_journal(row, infos.get(row.id)) for row in rows.values())
 
     async def unfinished_rows(self) -> AsyncGenerator[PendingRow, None]:
-        """Yield the rows that no worker has finished, with what the merged journal has of them."""
+        """Yield the rows that no worker has finished, with what the journal has of them now."""
         job = self.job
         rows = {row.n: row for rows in (*self.pending, {row.n: row for row in self._ready}) for row in rows.values()}
         self.processor.finished_now = rows.keys()
@@ -183,6 +250,22 @@ class RowFeed:
         if not self.is_read:
             async for row in self._rows:
                 yield row
+
+
+def _without_columns(row: PendingRow) -> PendingRow:
+    entry = row.entry
+    return row._replace(entry=BatchRow(entry.n, entry.location, {}, entry.task))
+
+
+def _with_journal(row: PendingRow, info: RowInfo | None) -> PendingRow:
+    """Return a row with what the journal has of it now.
+
+    A row to be reopened is "open" only here (`PendingRow.as_unfinished`): it stays so while the journal has the same result.
+    """
+    before = row.info
+    if info and before and (info.key, info.result) == (before.key, before.result):
+        return row
+    return row._replace(info=info)
 
 
 @dataclass
@@ -194,11 +277,12 @@ class ProcessExecutor:
     processes: int
     models: tuple[Any, Any, Any]
     say: Callable[[str], object]
+    ready: ReadyProcesses
 
     async def work(self, job: BatchJob) -> None:
-        """Process all rows, and merge the journals of the workers."""
+        """Process all rows."""
         await job.scan_stopped_rows()
-        workers = max(1, min(self.processes, job.summary.total, job.config.options.max_in_flight))
+        workers = max(1, min(self.processes, job.summary.total))
         async with aclosing(job.rows.read()) as rows:
             feed = RowFeed(job, rows, workers)
             if online := job.online_priors:
@@ -214,35 +298,28 @@ class ProcessExecutor:
             await self._process_others(job, feed)
 
     async def _run_workers(self, job: BatchJob, feed: RowFeed, filling: asyncio.Future[None]) -> None:
-        """Run the workers to their end, then merge their journals."""
-        await asyncio.to_thread(checkpoint, job.journal)
+        """Run the workers to their end."""
+        await job.journal.wait_for_commit()  # they read the metadata of the run
         shards = self._shards(job, len(feed.pending))
         code = [_encode_shard(shard) for shard in shards]
         budget, options, limits = job.session.options.budget, job.config.options, job.config.limits
         spent = dict(job.session.budget_tracker.spent)
         quotas = QuotaSplitter([shard.rows for shard in shards], options.max_in_flight, limits.rpm, limits.tpm, budget, spent)
-        remote, own = RemoteEndpoints(len(shards)), job.scheduler.endpoints
+        journal, pauses = WorkerJournal(job, len(shards)), Pauses()
+        remote, own = ProcessEndpoints(journal), job.scheduler.endpoints
         coordinator = ProcessCoordinator(job.scheduler, quotas, remote, job.progress, self.say)
-        pauses = Pauses()
-        workers = [WorkerProcess(k, data, feed, filling, pauses) for k, data in enumerate(code)]
+        workers = [WorkerProcess(k, data, feed, filling, pauses, journal, self.ready) for k, data in enumerate(code)]
         job.scheduler.endpoints = remote
-        with ExitStack() as journals:
+        try:
+            await coordinator.follow(list(zip(workers, shards, strict=True)))
+        finally:
+            job.scheduler.endpoints = own
+            job.session.budget_tracker.spent.update(journal.total_spent)
             if online := job.online_priors:
-                online.trace_of = partial(_trace_of, job, [shard.journal for shard in shards], {}, journals)
-            try:
-                await coordinator.follow(list(zip(workers, shards, strict=True)))
-            finally:
-                job.scheduler.endpoints = own
-                if online:
-                    online.trace_of = None
-                    online.second_looks += sum(worker.second_looks for worker in workers)
-        await asyncio.to_thread(merge_shards, job.journal)
-        if run := job.journal.run(job.config.name):
-            job.session.budget_tracker.spent.update(run.metadata.get("spent", {}))
+                online.second_looks += sum(worker.second_looks for worker in workers)
 
     def _shards(self, job: BatchJob, workers: int) -> list[ShardJob]:
         writer, graders, judge = self.models
-        journal, attempt = job.journal.path.absolute(), uuid4().hex
         config = shard_config(job, workers)
         config = replace(config, options=replace(config.options, budget=config.options.budget or Budget()))
         online = job.online_priors
@@ -254,17 +331,17 @@ class ProcessExecutor:
                 model=writer,
                 graders=graders,
                 judge=judge,
-                journal=shard_journal_path(journal, k, workers),
-                run_journal=journal if len(job.journal.response_cache) else None,
+                journal=job.journal.path.absolute(),
+                run_journal=None,
                 chunks=(),
-                attempt=attempt,
+                attempt="",
                 folder=str(Path.cwd()),
                 ends_at=None if job.ends_at is None else time.time() + job.ends_at - monotonic(),
                 rows=-(-job.share.rows_left() // workers),
                 capabilities=job.session.capabilities.as_data(),
                 schedule=schedule and replace(schedule, refits=dict(schedule.refits), _ids={}, _unfinished=set()),
             )
-            for k in range(workers)
+            for _ in range(workers)
         ]
 
     async def _process_others(self, job: BatchJob, feed: RowFeed) -> None:
@@ -283,17 +360,6 @@ def _no_rows(_: Any) -> Any:
     return iter(())
 
 
-def _trace_of(job: BatchJob, paths: Sequence[Path], opened: dict[Path, Journal], resources: ExitStack, id: str) -> Trace | None:
-    """Return the trace of a row that has ended, from the journal of a worker or that of the run."""
-    for path in paths:
-        if path not in opened and path.exists():
-            with suppress(StoreError):  # it is being created
-                opened[path] = resources.enter_context(closing(Journal(path, read_only=True)))
-        if path in opened and (trace := opened[path].trace(job.config.name, id)):
-            return trace
-    return job.journal.trace(job.config.name, id)
-
-
 def _encode_shard(shard: ShardJob) -> bytes:
     """Return a shard as bytes. Raises ConfigError for a value that cannot be sent to another process."""
     try:
@@ -309,7 +375,7 @@ def _encode_rows(chunk: AssignedChunk) -> bytes:
     try:
         return encode_code(chunk)
     except Exception as error:  # an object may raise anything when it is pickled
-        for row, _ in chunk.rows:
+        for row in chunk.rows:
             for name, value in row.entry.task.metadata.items():
                 _check_sendable(f"{name} of row {row.id}", value)
         raise ConfigError(f"rows cannot be sent to other processes: {error}; leave out processes") from error
@@ -342,6 +408,30 @@ class ProcessCoordinator(Coordinator):
         self.remote.in_flight = sum(status.counts["in_flight"] for status in statuses)
 
 
+class ReadyProcesses:
+    """Processes for workers, started before there is work for them, so that they import meanwhile."""
+
+    def __init__(self) -> None:
+        self._ready: deque[tuple[subprocess.Popen[bytes], socket]] = deque()
+
+    def start(self, count: int) -> None:
+        """Start processes. If that fails, `take` tries again."""
+        with suppress(OSError):
+            self._ready.extend(start_process() for _ in range(count))
+
+    def take(self) -> tuple[subprocess.Popen[bytes], socket]:
+        """Return a process, and the socket to it. Raises OSError if none is ready and none can be started."""
+        return self._ready.popleft() if self._ready else start_process()
+
+    def close(self) -> None:
+        """End those that nobody has taken."""
+        while self._ready:
+            process, connection = self._ready.popleft()
+            connection.close()
+            process.kill()
+            process.wait()
+
+
 @dataclass
 class WorkerProcess:
     """Worker k in a process. If that dies, another one gets its shard and the rows that it had not finished."""
@@ -351,7 +441,10 @@ class WorkerProcess:
     feed: RowFeed
     filling: asyncio.Future[None]
     pauses: Pauses
+    journal: WorkerJournal
+    ready: ReadyProcesses
     second_looks: int = 0
+    finished: int = 0
     _message: QuotaMessage | None = None  # that the process has not answered
     _answer: asyncio.Future[ShardStatus] | None = None
     _writer: asyncio.StreamWriter | None = None
@@ -361,16 +454,20 @@ class WorkerProcess:
         """Process the shard, and return the final status."""
         while True:
             try:
-                process, connection = start_process()
+                process, connection = self.ready.take()
             except OSError as error:
                 return ShardStatus("", reason="fatal", message=f"a worker process cannot be started: {error}")
+            watching = asyncio.ensure_future(kill_if_stopped(process))
             try:
                 if end := await self._serve(connection):
                     self.second_looks += end.second_looks
+                    if use := end.status.use:
+                        self.journal.spent[self.k] = use.spent
                     return end.status
             finally:
                 process.kill()
                 process.wait()
+                await cancel_and_wait([watching])
             self._failed_starts += 1
             if self._failed_starts >= MAX_STARTS:
                 status = f"a worker process ended at its start {MAX_STARTS} times, with exit status {process.returncode}"
@@ -378,7 +475,7 @@ class WorkerProcess:
 
     async def exchange_quota(self, quota: Quota, order: StopOrder | None) -> ShardStatus:
         """Send a quota and an order, and return the status."""
-        self._message = QuotaMessage(quota, order, self.pauses.left)
+        self._message = QuotaMessage(quota, order, self.pauses.present)
         self._answer = asyncio.get_running_loop().create_future()
         await self._send(encode(self._message))
         return await self._answer
@@ -392,18 +489,24 @@ class WorkerProcess:
 
     async def _serve(self, connection: socket) -> WorkerEnd | None:
         """Exchange messages with a process until it has ended its work; return None if it dies before."""
-        reader, writer = await asyncio.open_connection(sock=connection)
-        self._writer, feeding = writer, set[asyncio.Future[None]]()
+        reader, writer = await asyncio.open_connection(sock=connection, limit=BUFFER)
+        answering = dict[type, asyncio.Future[None]]()
         try:
-            await self._send(self._first_messages())
+            first = await self._first_messages()
+            self._writer = writer  # not before: nothing may overtake the first messages
+            await self._send(first)
             while (message := await receive(reader)) is not None:
                 match message:
                     case ShardStatus():
                         self._receive_status(message)
+                    case CommitRequest():
+                        with suppress(StoreError):  # the answer has it
+                            self.journal.write(self.k, message)
+                        answering[CommitRequest] = asyncio.ensure_future(self._confirm())
                     case FinishedRows():
-                        self.feed.finish(self.k, message)
+                        self.finished += self.feed.finish(self.k, message)
                     case RowRequest():
-                        feeding = {asyncio.ensure_future(self._feed())}
+                        answering[RowRequest] = asyncio.ensure_future(self._feed())
                     case WorkerEnd():
                         with suppress(TimeoutError):
                             await asyncio.wait_for(receive(reader), EXIT_TIMEOUT)  # its exit
@@ -411,13 +514,17 @@ class WorkerProcess:
             return None
         finally:
             self._writer = None
-            await cancel_and_wait(feeding)
+            await cancel_and_wait(answering.values())
             writer.close()
 
-    def _first_messages(self) -> bytes:
+    async def _confirm(self) -> None:
+        await self._send(encode(await self.journal.wait_for_commit()))
+
+    async def _first_messages(self) -> bytes:
         """Return what a process needs first; the second one also needs what the first one has not answered or finished."""
-        message, rows = self._message, self.feed.pending[self.k]
-        again = [*([message] if message else []), *([self.feed.chunk([*rows.values()])] if rows else [])]
+        await self.feed.job.journal.wait_for_commit()  # of what the first one has written
+        earlier = EarlierWork(self.journal.spent[self.k], self.finished)
+        again = filter(None, (earlier, self._message, self.feed.chunk_again(self.k)))
         return encode(sys.argv) + self.shard + b"".join(map(encode_code, again))
 
     def _receive_status(self, status: ShardStatus) -> None:
@@ -431,10 +538,27 @@ class WorkerProcess:
         rows = await self.feed.take(self.k, self.filling)
         try:
             data = _encode_rows(self.feed.chunk(rows))
-        except (StoreError, ConfigError) as error:
-            self.feed.job.scheduler.end("disk" if isinstance(error, StoreError) else "fatal", str(error), now=True)
+        except ConfigError as error:
+            self.feed.job.scheduler.end("fatal", str(error), now=True)
             data = encode(AssignedChunk((), {}))
         await self._send(data)
+
+
+async def kill_if_stopped(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that was stopped by a signal and is not continued, so that another one gets its rows."""
+    seconds = 0
+    while seconds < STOPPED_TIMEOUT:  # counted here: while this process is stopped as well, as by Ctrl-Z, none passes
+        await asyncio.sleep(1)
+        seconds = seconds + 1 if is_stopped(process.pid) else 0
+    process.kill()
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a child of this process was stopped by a signal; False where the system cannot tell."""
+    if hasattr(os, "waitid"):
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    return False
 
 
 def start_process() -> tuple[subprocess.Popen[bytes], socket]:

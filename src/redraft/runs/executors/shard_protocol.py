@@ -56,7 +56,7 @@ class ShardJob:
         model: The writer.
         graders: The graders, as the user gave them.
         judge: The judge.
-        journal: The path of the shard's own journal.
+        journal: The path of the shard's own journal; of that of the run if its process commits what shards write.
         run_journal: The path of the journal of the run, if that has cached replies.
         chunks: The rows.
         attempt: Identifies this start of the run.
@@ -147,7 +147,7 @@ class ShardStatus:
     `use` is None until the worker has opened its journal: before that, it does not know what an earlier process has spent.
     `process` identifies the worker's process, so it changes when the worker has died and was started again; `counts` and `usage`
     are those of this process. `messages` are those since the last status. `reason` and `message` say why the shard has ended early.
-    `pauses` are the seconds for which endpoints have asked for no call, by their addresses.
+    `pauses` are the times until which endpoints have asked for no call, by their addresses and the worker's own `monotonic` clock.
     """
 
     process: str

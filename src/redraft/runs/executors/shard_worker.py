@@ -70,6 +70,10 @@ class ShardBudget(BudgetTracker):
         if (refusal := self.refusal) and amounts[refusal.limit] >= refusal.amount:
             raise BudgetExhaustedError(refusal.message, limit=refusal.limit)
 
+    def grant_at_once(self, need: Callable[[], CostEstimate]) -> Grant | None:
+        """Return None: `reserve` waits until the journal has what is reserved."""
+        return None
+
     async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
         """Reserve `need`. Raises BudgetExhaustedError if the budget will never cover it."""
         grant = await super().reserve(need, reservation)
@@ -123,10 +127,10 @@ class AssignedRows:
     async def read(self, *, reject: bool = True) -> AsyncGenerator[PendingRow, None]:
         """Yield all rows in order."""
         for chunk in self.chunks:
-            for row in self.with_journal(await asyncio.to_thread(chunk)):
+            for row in self._with_journal(await asyncio.to_thread(chunk)):
                 yield row
 
-    def with_journal(self, rows: Sequence[AssignedRow]) -> Iterator[PendingRow]:
+    def _with_journal(self, rows: Sequence[AssignedRow]) -> Iterator[PendingRow]:
         """Yield rows with what the journal of the shard has of them."""
         infos = self.journal.rows_by_id(self.run, [row.id for row, _ in rows])
         for row, trace in rows:
@@ -147,10 +151,8 @@ class AssignedRows:
 class ShardWorker:
     """Processes a shard: `run` does the work, and `exchange_quota` is called meanwhile to set quotas and read the status.
 
-    If it may be on another machine than the process of the run, that does not write to the run's journal meanwhile.
+    It may be on another machine than the process of the run, which does not write to the run's journal meanwhile.
     """
-
-    has_own_machine = True
 
     def __init__(self) -> None:
         self._process = uuid4().hex
@@ -203,9 +205,7 @@ class ShardWorker:
         name = config.name
         with suppress(OSError):  # on another machine the folder may not exist, and need not
             os.chdir(shard.folder)
-        if not shard.journal.parent.is_dir():
-            raise StoreError(f"there is no folder {str(shard.journal.parent)!r} on {gethostname()}; {SHARED_FOLDER_HINT}")
-        journal = await asyncio.to_thread(open_when_released, partial(Journal, shard.journal, durability=config.durability))
+        journal = await self._open_journal(shard)
         resources.callback(journal.close)
         self._endpoints = endpoints = LimitedEndpoints(
             config.limits, config.options.max_in_flight, self._halt, self._messages.append, config.options.timeout
@@ -221,9 +221,19 @@ class ShardWorker:
         summary, output, rejects, progress = DatasetSummary(), NullOutput(), RejectsFile(""), BatchProgress()
         job = BatchJob(config, shard.dataset, summary, session, plan, journal, output, rejects, progress, endpoints)
         job.rows = self._rows(shard, journal)
-        counts = run.counts if (run := journal.run(name)) else {}  # of an earlier process of this shard
-        job.share = ShardShare(self._budget, max(1, shard.rows - counts.get("done", 0) - counts.get("failed", 0)))
+        job.share = ShardShare(self._budget, max(1, shard.rows - self._finished_before(name, journal)))
         return job
+
+    async def _open_journal(self, shard: ShardJob) -> Journal:
+        if not shard.journal.parent.is_dir():
+            raise StoreError(f"there is no folder {str(shard.journal.parent)!r} on {gethostname()}; {SHARED_FOLDER_HINT}")
+        open_journal = partial(Journal, shard.journal, durability=shard.config.durability)
+        return await asyncio.to_thread(open_when_released, open_journal)
+
+    def _finished_before(self, name: str, journal: Journal) -> int:
+        """Return the number of rows that earlier processes of this shard have finished."""
+        counts = run.counts if (run := journal.run(name)) else {}
+        return counts.get("done", 0) + counts.get("failed", 0)
 
     def _rows(self, shard: ShardJob, journal: Journal) -> RowSource:
         return AssignedRows(shard.chunks, journal, shard.config.name)
@@ -232,7 +242,7 @@ class ShardWorker:
         """Return the call cache of the shard's journal, on top of that of the run's journal."""
         if run_journal is None:
             return journal.response_cache
-        snapshot = SnapshotCache(run_journal, immutable=self.has_own_machine)
+        snapshot = SnapshotCache(run_journal)
         resources.callback(snapshot.close)
         return OverlayCache(journal.response_cache, snapshot)
 
@@ -256,11 +266,15 @@ class ShardWorker:
         """Restore what an earlier process of this shard has spent, and save all further changes in the journal."""
         if not session.options.budget:
             return
-        run = journal.run(name)
-        self._budget.spent.update(run.metadata.get("spent", {}) if run else {})
+        self._budget.spent.update(self._spent_before(name, journal))
         if session.options.budget.limits:
             self._budget.wait_for_commit = journal.wait_for_commit
             self._budget.on_change = lambda: journal.update_run(name, spent=self._budget.spent_and_reserved)
+
+    def _spent_before(self, name: str, journal: Journal) -> Amounts:
+        run = journal.run(name)
+        spent: Amounts = run.metadata.get("spent", {}) if run else {}
+        return spent
 
     def _halt(self, reason: str, message: str) -> None:
         if self._job:

@@ -362,7 +362,7 @@ class Coordinator:
                 self._deaths[k] = 0
             return
         self._deaths[k] += 1
-        self.say(f"shard {k + 1} of {self.remote.shards} died, and is resumed from its journal")
+        self.say(f"shard {k + 1} of {self.remote.shards} died, and is started again")
         if self._deaths[k] >= MAX_DEATHS and not self.scheduler.reason:
             self.scheduler.end(
                 "fatal", f"shard {k + 1} of {self.remote.shards} has died {MAX_DEATHS} times without finishing a row"

@@ -1,0 +1,169 @@
+"""What one transaction of a journal writes. The changes of each row are collected, then written for many rows at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import chain, count
+from typing import Any, TypeAlias
+
+from ..errors import StoreError
+from ..jsontext import text_to_json
+from .schema import LINES_PER_ROW
+
+ROWS_PER_STATEMENT = 32  # each statement has a text for each number of rows
+FIND_ROWS = "SELECT column1, column2, row FROM (VALUES {}) CROSS JOIN rows ON run = column1 AND id = column2"  # by its index
+DELETE_ROWS = "DELETE FROM rows WHERE row IN (VALUES {})"
+INSERT_ROWS = "INSERT INTO rows VALUES {}"
+FINISH_ROWS = "UPDATE rows SET status = column2, result = column3 FROM (VALUES {}) WHERE row = column1"
+MOVE_ROWS = "UPDATE rows SET position = column2 FROM (VALUES {}) WHERE row = column1"
+UPSERT_SEEN = "INSERT OR REPLACE INTO seen_rows VALUES {}"
+UPSERT_LINES = "INSERT OR REPLACE INTO lines VALUES {}"
+UPSERT_REPLIES = "INSERT OR REPLACE INTO calls (key, reply) VALUES {}"
+DELETE_REPLIES = "DELETE FROM calls WHERE key IN (VALUES {})"
+
+RowKey: TypeAlias = tuple[str, str]  # the name of the run and the ID
+Values: TypeAlias = tuple[Any, ...]
+
+
+class RowChanges:
+    """What changes in a row. Each method replaces what earlier ones have set."""
+
+    __slots__ = ("begun", "end", "invocation", "lines", "name", "position", "replaces")
+
+    def __init__(self, run: int, id: str) -> None:
+        self.name = run, text_to_json(id)  # the columns that name it
+        self.begun: tuple[str, ...] = ()  # the key and its parts, of a row that begins
+        self.end: tuple[str | None, ...] = ()  # the status and the result
+        self.position: int | None = None
+        self.invocation: int | None = None
+        self.lines: dict[int, str] = {}
+        self.replaces = False  # the row that there may be is deleted first
+
+    @property
+    def needs_row(self) -> bool:
+        """Whether there must be a row that changes: a deletion alone needs none."""
+        return not self.replaces or bool(self.end or self.lines) or (self.position, self.invocation) != (None, None)
+
+    def delete(self) -> None:
+        """Delete the row, if there is one."""
+        self.begun, self.end, self.position, self.invocation = (), (), None, None
+        self.lines, self.replaces = {}, True
+
+    def begin(self, position: int, key: str, key_parts: str, header: str, invocation: int) -> None:
+        """Create the row, in place of the one that there may be."""
+        self.begun, self.end, self.position, self.invocation = (key, key_parts), ("open", None), position, invocation
+        self.lines, self.replaces = {0: header}, True
+
+    def append(self, first: int, lines: Sequence[str]) -> None:
+        """Set the lines from a place on."""
+        self.lines.update(enumerate(lines, first))
+
+    def finish(self, status: str, result: str) -> None:
+        """Set the status and the result."""
+        self.end = status, result
+
+    def move(self, position: int) -> None:
+        """Set the position in the input."""
+        self.position = position
+
+    def see(self, invocation: int) -> None:
+        """Set the invocation that has seen the row last."""
+        self.invocation = invocation
+
+    def followed_by(self, later: RowChanges) -> RowChanges:
+        """Return these changes and later ones together."""
+        if later.replaces:
+            return later
+        self.end = later.end or self.end
+        for name in ("position", "invocation"):
+            if (value := getattr(later, name)) is not None:
+                setattr(self, name, value)
+        self.lines.update(later.lines)
+        return self
+
+
+TransactionData: TypeAlias = tuple[list[tuple[str, Values]], dict[RowKey, RowChanges], dict[str, str | None]]
+"""The statements, rows and replies of a transaction (see `Transaction`)."""
+
+
+class Transaction:
+    """What is written together: statements, rows and replies (None: deleted), in this order; and the callers that wait for it."""
+
+    def __init__(self) -> None:
+        self.statements: list[tuple[str, Values]] = []
+        self.rows: dict[RowKey, RowChanges] = {}
+        self.replies: dict[str, str | None] = {}
+        self.waiting: list[asyncio.Future[None]] = []
+
+    def __len__(self) -> int:
+        return len(self.statements) + len(self.rows) + len(self.replies)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.statements, self.rows, self.replies, self.waiting = [], {}, {}, []
+
+    @property
+    def data(self) -> TransactionData:
+        """What is written, which can be pickled."""
+        return self.statements, self.rows, self.replies
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """Write everything, or nothing. Raises sqlite3.Error, and StoreError for a row that does not exist."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._write(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            raise
+
+    def _write(self, connection: sqlite3.Connection) -> None:
+        for sql, values in self.statements:
+            connection.execute(sql, values)
+        if self.rows:
+            _write_rows(connection, self.rows)
+        _execute(connection, UPSERT_REPLIES, [(key, text) for key, text in self.replies.items() if text is not None])
+        _execute(connection, DELETE_REPLIES, [(key,) for key, text in self.replies.items() if text is None])
+
+
+def _write_rows(connection: sqlite3.Connection, rows: Mapping[RowKey, RowChanges]) -> None:
+    found = _execute(connection, FIND_ROWS, [row.name for row in rows.values()])
+    numbers = {(run, id): number for run, id, number in found}
+    _execute(connection, DELETE_ROWS, [(numbers.pop(r.name),) for r in rows.values() if r.replaces and r.name in numbers])
+    new_numbers = count(connection.execute("SELECT coalesce(max(row), 0) + 1 FROM rows").fetchone()[0])
+    new, old = [], []
+    for key, row in rows.items():
+        if row.begun:
+            new.append((next(new_numbers), row))
+        elif row.name in numbers:
+            old.append((numbers[row.name], row))
+        elif row.needs_row:
+            raise StoreError(f"the journal has nothing to update for {key!r}: create it first")
+    _execute(connection, INSERT_ROWS, [(number, *row.name, row.position, *row.begun, *row.end) for number, row in new])
+    _execute(connection, FINISH_ROWS, [(number, *row.end) for number, row in old if row.end])
+    _execute(connection, MOVE_ROWS, [(number, row.position) for number, row in old if row.position is not None])
+    both = new + old
+    _execute(connection, UPSERT_SEEN, [(number, row.invocation) for number, row in both if row.invocation is not None])
+    lines = [(number * LINES_PER_ROW + place, line) for number, row in both for place, line in row.lines.items()]
+    _execute(connection, UPSERT_LINES, lines)
+
+
+def _execute(connection: sqlite3.Connection, sql: str, rows: Sequence[Values]) -> list[Any]:
+    """Execute a statement, for as many rows at a time as it may have, and return what it finds."""
+    found: list[Any] = []
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        part = rows[start : start + ROWS_PER_STATEMENT]
+        found += connection.execute(_statement(sql, len(part), len(part[0])), list(chain.from_iterable(part)))
+    return found
+
+
+@cache
+def _statement(sql: str, rows: int, columns: int) -> str:
+    """Return the text of a statement for a number of rows (at most ROWS_PER_STATEMENT)."""
+    return sql.format(", ".join([f"({', '.join('?' * columns)})"] * rows))
