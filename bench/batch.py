@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -27,6 +28,7 @@ CPU_GOAL = 3.3  # times the CPU of bare aiohttp
 SPEED_GOAL = 0.95  # of what the server or bare aiohttp reaches, where the latency is the limit
 SLOW = 1.0  # seconds of latency from which it is
 TWO_GOAL = 1.7  # times the rows/s of one process, where the CPU is the limit
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # modules are compiled once
 BARE, OURS, READY = "bare aiohttp", "redraft batch", "redraft batch, all from the start"
 TWO, UVLOOP = "redraft batch --processes 2", "redraft batch on uvloop"
 PEERS = {
@@ -78,7 +80,8 @@ def run(how, url, given):
     with TemporaryDirectory() as folder:
         command = [python, HERE / "contenders" / script, "--url", url, "--folder", folder, *options]
         command += ["--rows", given.rows, "--in-flight", given.in_flight]
-        done = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=given.patience)
+        command = [str(part) for part in command]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=given.patience, env=ENVIRONMENT)
     if done.returncode:
         print(f"{script} failed:\n{done.stderr[-3000:]}", file=sys.stderr)
         return None
