@@ -24,6 +24,7 @@ from redraft import Task
 from redraft.core.records import Candidate
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
+from redraft.jsontext import dumps_text
 from redraft.protocols import Reply
 from redraft.storage import Journal
 from tables import goal, table, write
@@ -34,7 +35,7 @@ GOAL = 15  # us of CPU, all threads
 
 def first_lines(given):
     """Return the header and the records that every row has."""
-    header = Trace(Task("What is it? " * 20)).header()
+    header = dumps_text(Trace(Task("What is it? " * 20)).header())
     return header, [record_to_json(Candidate(i, "x" * given.bytes)) for i in range(given.records)]
 
 

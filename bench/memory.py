@@ -22,6 +22,7 @@ from tables import goal, table, write
 MEMORY_GOAL = 1.1  # times the memory of the smallest size
 GRADED_GOAL, AGAIN_GOAL = 400, 45  # seconds for a million rows, at the speed of the largest size
 HEADER = ["rows", "seconds", "rows/s", "peak MB", "x smallest", "again, s", "again, peak MB", "x smallest", "journal MB"]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # modules are compiled once
 SENTENCE = "It follows from the notes that the river was moved twice, and that nobody wrote down why. "
 
 
@@ -50,7 +51,8 @@ def run(source, output, options):
         *options,
     ]
     began = time.perf_counter()
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    arguments = [str(part) for part in command]
+    process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     errors = process.stderr.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -17,6 +17,7 @@ from redraft.protocols import Request
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
 from redraft.graders.judging.prompt import fresh_nonce
+from redraft.jsontext import dumps_text
 from redraft.models import connect
 from redraft.storage import Journal, JsonlStore, read_trace
 
@@ -24,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
-HEADER = Trace(Task("q")).header()
+HEADER = dumps_text(Trace(Task("q")).header())
 
 
 def in_child(work, seconds=20):

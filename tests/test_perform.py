@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import pytest
+
 from redraft import Feedback, Task
 from redraft.core.records import Candidate, CriterionScore, Failure
 from redraft.core.steps import Generate, Grade
-from redraft.perform import ModelClient, Roles, Sampling, make_performer
+from redraft.errors import ConfigError
+from redraft.perform import ModelClient, Roles, Sampling, StepClient, make_performer
 from redraft.protocols import Reply
+from redraft.usage import Usage
 
 
 async def test_a_request_has_every_sampling_parameter():
@@ -50,3 +54,22 @@ async def test_a_record_has_everything_that_the_grader_said():
     assert {f.name: getattr(record, f.name) for f in fields(Feedback)} == {
         f.name: ours.get(f.name, getattr(said, f.name)) for f in fields(Feedback)
     }
+
+
+async def test_a_client_with_options_is_of_the_same_step():
+    async def answer(_request):
+        return Reply("yes", usage=Usage(calls=1, input_tokens=2, output_tokens=1, cost=0.0))
+
+    client = StepClient(ModelClient("model", answer))
+    repeat = client.with_options(repeat=1).with_options(repeat=1)
+    await repeat("first")
+    await client("second")
+    assert repeat.repeat == 2
+    assert (
+        (repeat.usage, repeat.by)
+        == (client.usage, client.by)
+        == (Usage(calls=2, input_tokens=4, output_tokens=2, cost=0.0), "model")
+    )
+    repeat.close()
+    with pytest.raises(ConfigError, match="after the step had ended"):
+        await client("third")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Any, TypeVar
 
 import orjson
@@ -49,6 +50,27 @@ def dumps(value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] 
         return orjson.dumps(value, default, (orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS) if sort_keys else None)
     except TypeError:
         return json.dumps(value, sort_keys=sort_keys, default=default).encode()
+
+
+def dumps_text(value: Any) -> str:
+    """Return a value as a text of JSON: as `dumps`, but as `json` spells it if a number may not be finite."""
+    text = dumps(value).decode()
+    return text if "null" not in text or _is_finite(value) else to_json(value)
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether nothing in an object or array is infinite, NaN, or of a type of which that is not known."""
+    for item in value.values() if value.__class__ is dict else value:
+        kind = item.__class__
+        if kind is float:
+            if not isfinite(item):
+                return False
+        elif kind not in FINITE_TYPES and not (kind in CONTAINERS and _is_finite(item)):
+            return False
+    return True
+
+
+FINITE_TYPES, CONTAINERS = frozenset((str, int, bool, type(None))), frozenset((dict, list, tuple))
 
 
 def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> Any:

@@ -84,7 +84,8 @@ Work: TypeAlias = Generate | Refine | Repair | Grade | Compare  # the steps that
 class StepClient:
     """The model client of one step: it counts the usage of every call, including failed and cancelled ones.
 
-    `answer` is the form of the answer, for functions that grade its value.
+    `answer` is the form of the answer, for functions that grade its value. `origin` is the client that this one was made from, by
+    `with_options`: the calls of both are those of one step.
     """
 
     def __init__(
@@ -93,52 +94,70 @@ class StepClient:
         repeat: int = 0,
         connect_client: Callable[[Any], ModelClient] | None = None,
         answer: AnswerForm[Any] | None = None,
-        step_usage: StepUsage | None = None,
+        origin: StepClient | None = None,
     ) -> None:
-        self._client, self._repeat, self._connect_client, self.answer = client, repeat, connect_client, answer
-        self._step_usage = step_usage or StepUsage()
+        self._client, self.answer = client, answer
+        self.repeat = repeat  # the response cache keeps repeats apart
+        self._connect_client, self._origin = connect_client, origin
+        if origin is None:
+            self.started_at = monotonic()
+            self.ledgers: list[CallLedger] = []  # one for each question
+            self.models: dict[str, None] = {}
+            self.unanswered_endpoints: dict[str, None] = {}  # whose calls were cancelled
+            self.pending_tasks: set[Any] = set()
+            self.is_closed = False
 
     @property
-    def repeat(self) -> int:
-        """The number of this repeat; the response cache keeps repeats apart."""
-        return self._repeat
+    def _step(self) -> StepClient:
+        """The client that knows all calls of the step."""
+        return self._origin or self
 
     def with_options(self, model: Any = None, repeat: int = 0) -> StepClient:
         """Return a client for another model, or for another repeat, that adds to the same usage."""
         if model is not None and self._connect_client is None:
             raise ConfigError(f"{model!r} cannot be used here")
         client = self._connect_client(model) if model is not None and self._connect_client else self._client
-        return StepClient(client, self._repeat + repeat, self._connect_client, self.answer, self._step_usage)
+        return StepClient(client, self.repeat + repeat, self._connect_client, self.answer, self._step)
 
-    def provenance(self, usage: Usage = NO_USAGE, by: str = "") -> dict[str, Any]:
-        """Return the fields of a record that say how it was made: by which models, its usage and its seconds."""
-        step = self._step_usage
-        return {"by": ", ".join(step.models) or by, "usage": usage + step.usage, "seconds": monotonic() - step.started_at}
+    @property
+    def by(self) -> str:
+        """The names of the models that answered."""
+        return ", ".join(self._step.models)
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of all calls; unknown where a call was sent and not answered."""
+        return sum_usage(self._step.ledgers)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the step began."""
+        return monotonic() - self._step.started_at
 
     async def cancel_pending(self) -> None:
         """Cancel the calls that are still running and wait for them, so that the usage is complete.
 
         There are some if a grader made calls in tasks of its own and did not wait for all of them.
         """
-        if self._step_usage.pending_tasks:
-            await cancel_and_wait(list(self._step_usage.pending_tasks))
+        if pending := self._step.pending_tasks:
+            await cancel_and_wait(list(pending))
 
     def close(self) -> None:
         """End the step: further calls raise ConfigError."""
-        self._step_usage.closed = True
+        self._step.is_closed = True
 
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
         reply = await self.complete(Request(tuple(as_messages(prompt))))
         return reply.text
 
     async def complete(self, request: Request) -> Reply:
-        client, step, task = self._client, self._step_usage, asyncio.current_task()
+        client, step, task = self._client, self._step, asyncio.current_task()
         if client is None:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
-        if step.closed:
+        if step.is_closed:
             raise ConfigError(f"{client.name} was called after the step had ended: a grader must wait for all its calls")
-        if self._repeat:
-            request = replace(request, sample_index=request.sample_index + self._repeat)
+        if self.repeat:
+            request = replace(request, sample_index=request.sample_index + self.repeat)
         step.models[client.name] = None
         step.ledgers.append(ledger := CallLedger())
         step.pending_tasks.add(task)
@@ -159,25 +178,8 @@ class StepClient:
     def deadline_message(self, deadline: float | None) -> str:
         """Return the message for a deadline that passed during this step (None: its seconds are not known)."""
         limit = "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
-        waited_for = " and ".join(self._step_usage.unanswered_endpoints)
+        waited_for = " and ".join(self._step.unanswered_endpoints)
         return f"no answer from {waited_for} before {limit}" if waited_for else f"{limit} has passed"
-
-
-@dataclass(slots=True)
-class StepUsage:
-    """The calls of a step so far: a ledger per question, the models, the endpoints whose calls were cancelled, running tasks."""
-
-    ledgers: list[CallLedger] = field(default_factory=list)
-    models: dict[str, None] = field(default_factory=dict)
-    unanswered_endpoints: dict[str, None] = field(default_factory=dict)
-    started_at: float = field(default_factory=monotonic)
-    pending_tasks: set[Any] = field(default_factory=set)
-    closed: bool = False
-
-    @property
-    def usage(self) -> Usage:
-        """The usage of all calls; unknown where a call was sent and not answered."""
-        return sum_usage(self.ledgers)
 
 
 def make_performer(roles: Roles, deadline_at: float | None = None, deadline: float | None = None) -> Perform:
@@ -226,7 +228,17 @@ def failure_record(step: Step, error: BaseException, client: StepClient) -> Fail
     if isinstance(error, BudgetExhaustedError):
         stop_reason = StopReason.DEADLINE if error.limit == "deadline" else StopReason.BUDGET
     details = error.details if isinstance(error, RedraftError) else {}
-    return Failure(step.slot, step.role, error_name(error), error_text(error)[:2000], stop_reason, **client.provenance(), **details)
+    return Failure(
+        step.slot,
+        step.role,
+        error_name(error),
+        error_text(error)[:2000],
+        stop_reason,
+        by=client.by,
+        usage=client.usage,
+        seconds=client.seconds,
+        **details,
+    )
 
 
 def _client_for(step: Work, roles: Roles) -> StepClient:
@@ -278,7 +290,9 @@ async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> C
         note=reply.note,
         tool_calls=reply.tool_calls,
         reasoning_form=reply.reasoning_form,
-        **client.provenance(),
+        by=client.by,
+        usage=client.usage,
+        seconds=client.seconds,
     )
 
 
@@ -306,7 +320,8 @@ async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
     lossy = any(each.lossy for each in edits)
     edited: dict[str, Any] = dict(role=step.role, truncated=old.truncated, note=note, lossy=lossy, artifact=old.artifact)
     edited["reasoning_form"] = old.reasoning_form or ("separate" if (old.reasoning or "").strip() else None)
-    return Candidate(step.id, text, old.id, **edited, **client.provenance(by="editor"))
+    by = client.by or "editor"
+    return Candidate(step.id, text, old.id, **edited, by=by, usage=client.usage, seconds=client.seconds)
 
 
 async def _repair_form(text: str, roles: Roles) -> Edit | None:
@@ -360,10 +375,12 @@ async def _grade(step: Grade, grader: Any, client: StepClient) -> Feedback:
         step.candidate.id,
         step.grader,
         step.repeat,
-        votes=feedback.votes,
-        nearness=feedback.nearness,
-        metadata=feedback.metadata,
-        **client.provenance(feedback.usage, feedback.by),
+        client.by or feedback.by,
+        feedback.usage + client.usage,
+        client.seconds,
+        feedback.votes,
+        feedback.nearness,
+        feedback.metadata,
     )
 
 
@@ -373,4 +390,5 @@ async def _compare(step: Compare, grader: Any, client: StepClient) -> Comparison
     ids = sorted(c.id for c in step.candidates)
     if sorted(comparison.ranking) != ids:
         raise ValueError(f"grader {step.grader!r} ranked {comparison.ranking!r}; it must rank each of {ids} once")
-    return replace(comparison, grader=step.grader, repeat=step.repeat, **client.provenance(comparison.usage, comparison.by))
+    by, usage = client.by or comparison.by, comparison.usage + client.usage
+    return replace(comparison, grader=step.grader, repeat=step.repeat, by=by, usage=usage, seconds=client.seconds)

@@ -1,21 +1,21 @@
 """A refinement: a task with its plan, its performer and its session, prepared, run to its end, and reopened.
 
-`refine`, `stream`, batches and `grade` prepare a `Refinement` and run it with `run_refinement`.
+`refine`, `stream`, batches and `grade` prepare a `Refinement` and run it with `final_trace` or `run_refinement`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from .answers import AnswerForm
 from .checks import format_value
-from .core.engine import advance
+from .core.engine import Engine
 from .core.fields import FORM_SETTING, JSON_FORM
 from .core.records import Candidate, Outcome, StopReason
 from .core.steps import Stop
@@ -33,13 +33,12 @@ from .plans.rounds import RoundByRound, returns_rounds
 from .plans.self_refine import nothing_graded_note
 from .protocols import Perform, Store
 from .quality.calibration import Calibration
-from .quality.lineage import llm_graders
 from .quality.priors import Priors
 from .requirements import parse, reads_file
 from .reservations import Reservations
 from .result import Result, result_or_raise
-from .session import Session, check_task
-from .telemetry import record_refinement
+from .session import Session
+from .telemetry import RecordSteps, record_refinement
 
 CALIBRATION_KEY = "calibration"  # of what people's labels say about the judge, in the settings of a trace
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
@@ -138,35 +137,34 @@ def make_refinement(
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
     if not any(message_text(message).strip() for message in task.messages):
         raise ConfigError(f"task: the prompt is empty, got {format_value(task.prompt)}")
-    panel, roles = session.resolve_panel(task.requirements, has_tests=bool(task.tests))
+    panel, roles, is_noisy, checks = session.setup(task.requirements, has_tests=bool(task.tests))
     if options.unseen_last and (judged := [grader.name for grader in panel if grader.must and asks_model(grader)]):
         raise ConfigError(f"unseen_last cannot be combined with a must that a model judges, got {judged[0]!r}")
     if task.tools:
         sampling = replace(roles.sampling, tools=task.tools, tool_choice=task.tool_choice, schema=None)
         roles = replace(roles, sampling=sampling)
-    for grader in roles.graders.values():
-        check_task(grader, task)
+    for check in checks:
+        check(task)
     trace = Trace(task, panel, earlier.records, earlier.resumed_at, earlier.settings) if earlier else Trace(task, panel)
-    trace = _with_form(trace, options.answer)
-    texts = [options.answer.extract(text, given=True) if options.answer else text for text in given]
-    candidates = [Candidate(id, text) for id, text in enumerate(texts)]
-    if len(candidates) == 1:
-        trace += candidates[0]  # which keeps the views
-    elif candidates:
-        trace = replace(trace, records=(*trace.records, *candidates))
-    if prompts := prompts_of(options.plan or options):
+    if options.answer:
+        trace = _with_form(trace, options.answer)
+        given = tuple([options.answer.extract(text, given=True) for text in given])
+    if len(given) == 1:
+        trace += Candidate(0, given[0])  # which keeps the views
+    elif given:
+        trace = replace(trace, records=(*trace.records, *[Candidate(id, text) for id, text in enumerate(given)]))
+    if (prompts := prompts_of(options.plan or options)) and (prompts.draft or prompts.refine):
         prompts.check_task(task)
-    writes, noisy = roles.writer is not None, bool(llm_graders(panel))
-    plan = session.plan_for(writes=writes, noisy=noisy)
+    plan = session.plan_for(writes=roles.writer is not None, noisy=is_noisy)
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
-    if (options.budget and options.budget.limits) or deadline_at is not None:
+    if session.has_limits or deadline_at is not None:
         reservations = Reservations(trace, roles, session.budget_tracker, deadline_at, session.statistics)
         perform = reservations.wrap(perform)
     if options.on_step:
         perform = observe(perform, on_start=options.on_step)
     return Refinement(
-        reopen_if_needed(trace, with_original_settings(trace, plan, options)),
+        reopen_if_needed(trace, with_original_settings(trace, plan, options)) if earlier else trace,
         plan,
         perform,
         session,
@@ -178,9 +176,17 @@ def make_refinement(
 
 
 def with_plan_in_settings(refinement: Refinement) -> Refinement:
-    """Record the plan's priors, if they are not the shipped ones, its calibration and its own prompts in the trace's settings."""
-    trace, plan = refinement.trace, refinement.plan
-    settings: dict[str, Any] = {name: value for name, value in trace.settings.items() if name not in PLAN_KEYS}
+    """Record the plan in the trace's settings (see `plan_settings`), in place of what they had of a plan."""
+    trace = refinement.trace
+    settings = {name: value for name, value in trace.settings.items() if name not in PLAN_KEYS} | plan_settings(refinement.plan)
+    if settings != trace.settings:
+        refinement.trace = replace(trace, settings=settings)
+    return refinement
+
+
+def plan_settings(plan: Plan) -> dict[str, Any]:
+    """Return what a trace records of a plan: its own prompts, its priors, if they are not the shipped ones, and its calibration."""
+    settings: dict[str, Any] = {}
     if (prompts := prompts_of(plan)) and (prompts.draft or prompts.refine):
         own = zip(PROMPT_KEYS, (prompts.draft, prompts.refine), strict=True)
         settings |= {key: prompt_data(prompt) for key, prompt in own if prompt}
@@ -189,9 +195,7 @@ def with_plan_in_settings(refinement: Refinement) -> Refinement:
             settings["priors"] = plan.priors.to_dict()
         if plan.calibration:
             settings[CALIBRATION_KEY] = plan.calibration.to_data()
-    if settings != trace.settings:
-        refinement.trace = replace(trace, settings=settings)
-    return refinement
+    return settings
 
 
 def prompt_data(prompt: DraftPrompt | RefinePrompt) -> dict[str, str]:
@@ -202,13 +206,11 @@ def prompt_data(prompt: DraftPrompt | RefinePrompt) -> dict[str, str]:
     return {"function": str(name), "fingerprint": grader_fingerprint(prompt, lambda _: None)}
 
 
-def _with_form(trace: Trace, form: AnswerForm[Any] | None) -> Trace:
+def _with_form(trace: Trace, form: AnswerForm[Any]) -> Trace:
     """Record the form of the answer in the settings of the trace, and extract answers that were given with the trace.
 
     Raises ConfigError if the trace has answers of another form.
     """
-    if form is None:
-        return trace
     kind, saved = f"{JSON_FORM if form.is_json else 'text'}:{form.fingerprint}", trace.settings.get(FORM_SETTING)
     if saved is None and all(isinstance(record, Candidate) and record.role == "given" for record in trace.records):
         given = (replace(candidate, text=form.extract(candidate.text, given=True)) for candidate in trace.candidates)
@@ -243,7 +245,7 @@ def _as_task(task: str | Iterable[Message] | Task) -> Task:
 
 def _with_file_contents(task: Task) -> Task:
     """Replace files that requirements name by their contents, so that the trace is self-contained."""
-    if not any(map(reads_file, task.requirements)):
+    if not (task.requirements and any(map(reads_file, task.requirements))):
         return task
     return replace(task, requirements=tuple(parse(spec).spec if reads_file(spec) else spec for spec in task.requirements))
 
@@ -261,54 +263,81 @@ async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
     When cancelled or closed, it makes no more calls; what was recorded by then, and an outcome `cancelled`, is stored and
     passed on. CancelledError and RedraftError carry the result so far as `result`.
     """
-    log = RecordLog(refinement)
-    try:
-        try:
-            log.add(refinement.trace)
-            with record_refinement(lambda: log.trace, refinement.writer_name, refinement.fingerprint) as record_steps:
-                plan, perform = refinement.next_steps or refinement.plan, record_steps(refinement.perform)
-                by_rounds = returns_rounds(refinement.plan)
-                async with aclosing(advance(refinement.trace, plan, perform, log.persist, by_rounds=by_rounds)) as traces:
-                    async for trace in traces:
-                        log.add(trace)
-                        yield trace
-                if not log.trace.outcome:
-                    log.add(with_outcome(log.trace, refinement.plan))
-                    yield log.trace
-        finally:
-            if refinement.reservations:
-                refinement.reservations.release()
-            if refinement.owns_session:
-                await refinement.session.close()
-    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt) as interruption:
-        if not log.trace.outcome:
-            log.add(with_outcome(log.trace, refinement.plan, StopReason.CANCELLED, "interrupted"))
-        interruption.result = refinement.result(log.trace)  # type: ignore[union-attr]
-        raise
-    except RedraftError as error:
-        error.result = refinement.result(log.trace) if log.trace.candidates else None
-        error.usage = log.trace.usage
-        raise
+    async with RefinementRun(refinement) as run:
+        with run.telemetry() as record_steps:
+            async with run.engine(record_steps) as engine:
+                while trace := await run.next_trace(engine):
+                    yield trace
 
 
-class RecordLog:
-    """Passes the records of a refinement to its store, then to `on_record`. `trace` is the latest trace."""
+class RefinementRun:
+    """A refinement that runs. Its records go to its store, then to `on_record`; `trace` is the latest trace.
+
+    Leaving its context frees what the refinement holds, and gives the error that ended it the result so far.
+    """
 
     def __init__(self, refinement: Refinement) -> None:
         self.trace = refinement.trace
+        self._refinement = refinement
         self._reported_count = len(refinement.trace.records)
         self._store, self._on_record = refinement.store, refinement.session.options.on_record
 
-    def add(self, trace: Trace) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    def telemetry(self) -> AbstractContextManager[RecordSteps]:
+        """Store the trace, and return a context that is recorded as this refinement; its value makes a performer record steps."""
+        self._add(self.trace)
+        return record_refinement(lambda: self.trace, self._refinement.writer_name, self._refinement.fingerprint)
+
+    def engine(self, record_steps: RecordSteps) -> Engine:
+        """Return the engine that continues the trace."""
+        refinement = self._refinement
+        plan, by_rounds = refinement.next_steps or refinement.plan, returns_rounds(refinement.plan)
+        return Engine(self.trace, plan, record_steps(refinement.perform), self._persist, by_rounds=by_rounds)
+
+    async def next_trace(self, engine: Engine) -> Trace | None:
+        """Return the next trace, whose new record is stored and passed on; None after the one with an outcome."""
+        trace = await engine.next_trace()
+        if trace is None:
+            if self.trace.outcome:
+                return None
+            trace = engine.trace = with_outcome(self.trace, self._refinement.plan)
+        self._add(trace)
+        return trace
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            if self._refinement.reservations:
+                self._refinement.reservations.release()
+            if self._refinement.owns_session:
+                await self._refinement.session.close()
+        except BaseException as later:
+            self._attach_result(later)
+            raise
+        if error is not None:
+            self._attach_result(error)
+
+    def _attach_result(self, error: Any) -> None:
+        """Give an error the result so far; an interruption becomes the outcome."""
+        if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
+            if not self.trace.outcome:
+                self._add(with_outcome(self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"))
+            error.result = self._refinement.result(self.trace)  # type: ignore[union-attr]
+        elif isinstance(error, RedraftError):
+            error.result = self._refinement.result(self.trace) if self.trace.candidates else None
+            error.usage = self.trace.usage
+
+    def _add(self, trace: Trace) -> None:
         """Store the new records of a trace, then pass them to `on_record`."""
-        self.persist(trace)
+        self._persist(trace)
         if self._on_record:
             for record in trace.records[self._reported_count :]:
                 self._reported_count += 1
                 self._on_record(record)
 
-    def persist(self, trace: Trace) -> None:
-        """Store the new records of a trace; `on_record` gets them with the next `add`."""
+    def _persist(self, trace: Trace) -> None:
+        """Store the new records of a trace; `on_record` gets them with the next trace."""
         self.trace = trace
         if self._store:
             self._store.append(trace)
@@ -336,9 +365,11 @@ async def finish_refinement(refinement: Refinement) -> Result[Any]:
 async def final_trace(refinement: Refinement) -> Trace:
     """Run a refinement to its end and return its last trace."""
     trace = refinement.trace
-    async with aclosing(run_refinement(refinement)) as traces:
-        async for latest in traces:
-            trace = latest
+    async with RefinementRun(refinement) as run:
+        with run.telemetry() as record_steps:
+            async with run.engine(record_steps) as engine:
+                while latest := await run.next_trace(engine):
+                    trace = latest
     return trace
 
 

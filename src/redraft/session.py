@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 TESTS = "tests"  # the name of the grader that runs tests
 PYTHON_CODE = "python code"  # the name of the form of answer that it grades
-MAX_CACHED_PANELS = 1000  # every row of a data set may have its own requirements
+MAX_CACHED_SETUPS = 1000  # every row of a data set may have its own requirements
 
 
 class LimitCalls(Protocol):
@@ -87,6 +87,18 @@ class JudgeCalibration(NamedTuple):
         return labelled_figures(self.calibration, next((g for g in panel if g.name == self.grader), None), self.noise)
 
 
+class TaskSetup(NamedTuple):
+    """What tasks with the same requirements share in a session.
+
+    `is_noisy`: a model takes part in the score. `checks` raise ConfigError for a task that cannot be graded.
+    """
+
+    panel: tuple[PanelGrader, ...]
+    roles: Roles
+    is_noisy: bool
+    checks: tuple[Callable[[Task], None], ...]
+
+
 @dataclass
 class Session:
     """Owns what all calls of a run share: the budget, the concurrency limit, the connected models with their middleware.
@@ -108,9 +120,10 @@ class Session:
     notify: Callable[[str], object] | None = field(default=None, kw_only=True)
     budget_tracker: BudgetTracker = field(init=False)
     capabilities: EndpointCapabilities = field(default_factory=EndpointCapabilities, init=False)
+    has_limits: bool = field(init=False)  # whether the budget limits anything
     _limiter: ConcurrencyLimit = field(init=False)
     _clients: dict[int, tuple[Any, ModelClient]] = field(default_factory=dict)
-    panel_cache: dict[tuple[bool, tuple[str, ...]], tuple[tuple[PanelGrader, ...], Roles]] = field(default_factory=dict)
+    setup_cache: dict[tuple[bool, tuple[str, ...]], TaskSetup] = field(default_factory=dict)
     _connected: dict[int, tuple[Any, Model]] = field(default_factory=dict)
     plan_cache: dict[tuple[bool, bool], Plan] = field(default_factory=dict, init=False)
     cached_priors: Priors | None = field(default=None, init=False)
@@ -120,28 +133,39 @@ class Session:
 
     def __post_init__(self) -> None:
         self.budget_tracker = BudgetTracker(self.options.budget)
+        self.has_limits = bool(self.options.budget and self.options.budget.limits)
         self._limiter = ConcurrencyLimit(self.options.max_in_flight)
 
-    def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
-        """Return the panel and the roles for tasks with these requirements; they are cached. Raises ConfigError.
+    def setup(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> TaskSetup:
+        """Return what tasks with these requirements share; it is cached. Raises ConfigError.
 
         `has_tests`: whether the tasks have tests, which decides what grades if no graders are named.
         """
         key = has_tests and self.graders is None, requirements
-        if key not in self.panel_cache:
-            has_model = self.writer is not None or self.judge is not None
-            graders = default_graders(self.graders, self.options.answer, has_tests=has_tests)
-            members = resolve_graders(requirements, graders, has_model=has_model, answer=self.options.answer)
-            members = [(member, self.options.execution.configure(grader)) for member, grader in members]
-            for _, grader in members:
-                check_forms(grader, self.options.answer)
-            members += tie_break_grader(members) if self.options.tie_break else []
-            roles = assign_roles(self, members)
-            panel = tuple(member if roles.editor else replace(member, editable=False) for member, _ in members)
-            while len(self.panel_cache) >= MAX_CACHED_PANELS:
-                del self.panel_cache[next(iter(self.panel_cache))]
-            self.panel_cache[key] = Panel(self._check_trust(panel, roles)), roles
-        return self.panel_cache[key]
+        if (setup := self.setup_cache.get(key)) is None:
+            setup = self._make_setup(requirements, has_tests=has_tests)
+            while len(self.setup_cache) >= MAX_CACHED_SETUPS:
+                del self.setup_cache[next(iter(self.setup_cache))]
+            self.setup_cache[key] = setup
+        return setup
+
+    def _make_setup(self, requirements: tuple[str, ...], *, has_tests: bool) -> TaskSetup:
+        has_model = self.writer is not None or self.judge is not None
+        graders = default_graders(self.graders, self.options.answer, has_tests=has_tests)
+        members = resolve_graders(requirements, graders, has_model=has_model, answer=self.options.answer)
+        members = [(member, self.options.execution.configure(grader)) for member, grader in members]
+        for _, grader in members:
+            check_forms(grader, self.options.answer)
+        members += tie_break_grader(members) if self.options.tie_break else []
+        roles = assign_roles(self, members)
+        panel = tuple(member if roles.editor else replace(member, editable=False) for member, _ in members)
+        checks = tuple(partial(check_task, grader) for grader in roles.graders.values())
+        return TaskSetup(Panel(self._check_trust(panel, roles)), roles, bool(llm_graders(panel)), checks)
+
+    def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
+        """Return the panel and the roles for tasks with these requirements (see `setup`). Raises ConfigError."""
+        setup = self.setup(requirements, has_tests=has_tests)
+        return setup.panel, setup.roles
 
     def common_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return the panel and the roles without a task's own requirements; empty if only those grade."""
@@ -248,7 +272,8 @@ class Session:
 
     def _any_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return any panel with its roles, for callers that do not depend on requirements."""
-        return next(iter(self.panel_cache.values()), None) or self.common_panel()
+        setup = next(iter(self.setup_cache.values()), None)
+        return (setup.panel, setup.roles) if setup else self.common_panel()
 
     def fingerprint(self, roles: Roles, grader: str) -> str:
         """Return the fingerprint of a grader on the panel, with the models that it uses."""
@@ -263,7 +288,7 @@ class Session:
         """Return the same, computed once for each grader."""
         key = id(roles.graders[grader])
         if key not in self._fingerprints:
-            while len(self._fingerprints) >= MAX_CACHED_PANELS:
+            while len(self._fingerprints) >= MAX_CACHED_SETUPS:
                 del self._fingerprints[next(iter(self._fingerprints))]
             self._fingerprints[key] = roles.graders[grader], self.fingerprint(roles, grader)
         return self._fingerprints[key][1]
@@ -271,7 +296,7 @@ class Session:
     def with_graders(self, graders: Any) -> Session:
         """Return a session for other graders that shares the budget, the limit and the models."""
         other = copy(self)
-        other.graders, other.panel_cache, other.plan_cache = graders, {}, {}
+        other.graders, other.setup_cache, other.plan_cache = graders, {}, {}
         other.cached_priors, other.cached_calibration = None, None
         return other
 

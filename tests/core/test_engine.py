@@ -18,7 +18,7 @@ from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.plans import plan_from_generator
 from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason, ToolCall
 from redraft.core.task import Task
-from redraft.core.prompts import refinement_messages
+from redraft.core.prompts import refinement_messages, tried_lines
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
 from redraft.core.trace import PanelGrader, Trace, cached_view
@@ -244,6 +244,23 @@ def test_incremental_views_do_not_depend_on_which_were_read(seed, panel):
         fresh = Trace(trace.task, trace.panel, trace.records)
         for name in chance.sample(views, 3):
             assert getattr(trace, name) == getattr(fresh, name), name
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32), panel=st.sampled_from([*PANELS]))
+def test_what_was_tried_does_not_depend_on_earlier_prompts(seed, panel):
+    """A trace that was extended after prompts were made, also in two ways, gives the prompts of one built from all its records."""
+    chance = random.Random(seed)
+    trace = other = Trace(Task("explain"), PANELS[panel])
+    for _ in range(15):
+        if chance.random() < 0.2:
+            trace, other = other, trace
+        elif chance.random() < 0.1:
+            other = trace
+        trace += random_record(chance, Trace(trace.task, trace.panel, trace.records))
+        fresh = Trace(trace.task, trace.panel, trace.records)
+        for c in trace.candidates:
+            assert tried_lines(trace, c) == tried_lines(fresh, c)
 
 
 def test_replay_performs_no_step():

@@ -158,7 +158,7 @@ def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
     scores = [(i, v.score, v.score, tree.noise_variance(v.noise_weight)) for i, v in seen.values.items()]
     scores += [(v.node, v.low, v.high, tree.interval_noise) for v in seen.intervals]
     nodes = [i for i, *_ in scores]
-    mean = np.array([tree.impression_mean(i) for i in nodes])
+    mean = np.array([tree.impression_means[i] for i in nodes])
     cov = np.array([tree.impression_covs(i, nodes) for i in nodes]) + np.diag([noise for *_, noise in scores])
     inverse = np.linalg.inv(cov)
     found, total = (

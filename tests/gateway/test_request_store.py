@@ -7,17 +7,19 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from redraft import ScriptedModel, refine
-from redraft.errors import StoreError
+from redraft.errors import ModelError, StoreError
 from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
-from redraft.gateway.request_store import RequestEnd, RequestStore, find_stored_request, retentions
+from redraft.gateway.request_store import RequestEnd, RequestStore, StoredRequest, find_stored_request, retentions
 from redraft.gateway.request_table import RequestFacts
 from redraft.storage import Journal
+from redraft.storage.transaction import Transaction
 from redraft.usage import Usage
 
 FULL, METADATA, OFF = Retention("full"), Retention("metadata"), Retention("off")
@@ -192,6 +194,139 @@ def test_kill_loses_no_row_that_was_put(tmp_path):
         assert store.find("torn") is None
         store.close()
     assert not (tmp_path / "requests.db.pending").exists()
+
+
+KILLED_BETWEEN = """
+import asyncio, os, signal, sqlite3, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from test_request_store import *
+async def fail(prompt):
+    raise ModelError("secret reason")
+async def main():
+    folder, held_up = map(Path, sys.argv[1:3])
+    store = RequestStore(folder)
+    begin(store, "before").finish(RequestEnd(200))
+    recorders = {id: begin(store, id, model=model) for id, model in REQUESTS.items()}
+    await store.wait_for_commit()
+    lock = sqlite3.connect(held_up, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    recorders["passed"].record_exchange(b"question", b"answer")
+    await refined(recorders["refined"])
+    with suppress(ModelError):
+        await refine("question", fail, len, store=recorders["failed"])
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await refine("question", lambda prompt: asyncio.sleep(9), len, store=recorders["cancelled"])
+    for id, end in ENDS.items():
+        recorders[id].finish(end)
+    for part in (store._table, store.journal):
+        if part.path != held_up:
+            await part.wait_for_commit()
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+REQUESTS = {"passed": "pass/m", "refined": "refine/fast", "failed": "refine/fast", "cancelled": "refine/fast"}
+ENDS = {
+    "passed": RequestEnd(200, usage=USAGE),
+    "refined": RequestEnd(200, usage=USAGE),
+    "failed": RequestEnd(502, "upstream_error"),
+    "cancelled": RequestEnd(499),
+}
+
+
+def kill_between(folder, held_up):
+    """Let requests of each kind end, and kill the process while one of its files cannot be written, after the other was."""
+    command = [sys.executable, "-c", KILLED_BETWEEN, folder, folder / held_up, Path(__file__).parent]
+    assert subprocess.run(command, check=False).returncode == -9
+
+
+def test_no_outcome_is_committed_before_its_trace(tmp_path):
+    """When the gateway is killed in between, requests are in progress without a trace, and the next start calls them interrupted."""
+    kill_between(tmp_path, "gateway.journal")
+    assert find_stored_request(tmp_path, "before").facts.outcome == "answered"
+    found = [find_stored_request(tmp_path, id) for id in REQUESTS]
+    assert [(each.facts.outcome, each.trace) for each in found] == [(None, None)] * 4
+    store = RequestStore(tmp_path)
+    found = [store.find(id) for id in REQUESTS]
+    store.close()
+    assert [(each.facts.outcome, each.facts.trace_bytes, each.trace) for each in found] == [("interrupted", 0, None)] * 4
+
+
+def test_outcome_whose_trace_is_committed_survives_a_kill(tmp_path):
+    """It is taken from the file of pending rows, with all facts, as often as the gateway is killed."""
+    kill_between(tmp_path, "requests.db")
+    assert {find_stored_request(tmp_path, id).facts.outcome for id in REQUESTS} == {None}
+    for _ in range(2):
+        store = RequestStore(tmp_path)
+        found = {id: store.find(id) for id in REQUESTS}
+        store.close()
+        facts = [each.facts for each in found.values()]
+        assert [each.outcome for each in facts] == ["answered", "answered", "failed", "cancelled"]
+        assert [(each.status, each.error) for each in facts] == [(end.status, end.error) for end in ENDS.values()]
+        assert (facts[1].score, facts[1].cost, facts[1].stop) == (0.95, 0.25, "target")
+        assert all(each.trace_bytes > 100 and each.milliseconds > 0 for each in facts)
+        assert found["passed"].trace.best.text == "answer"
+        assert found["refined"].trace.best.text == "three" and found["failed"].trace
+
+
+async def test_outcome_is_written_though_the_journal_cannot_be(tmp_path, monkeypatch):
+    """A request does not stay in progress for it, whether its outcome waited for the journal or came after the error."""
+
+    def fail(transaction, connection):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    store = RequestStore(tmp_path)
+    waiting, late, open_one = begin(store, "waiting"), begin(store, "late"), begin(store, "open")
+    await store.wait_for_commit()
+    monkeypatch.setattr(Transaction, "commit", fail)
+    for recorder in (waiting, late, open_one):
+        await refined(recorder)
+    waiting.finish(RequestEnd(200))
+    await store.wait_for_commit()
+    assert find_stored_request(tmp_path, "waiting").facts.outcome == "answered"
+    assert "disk is full" in store.problem
+    late.finish(RequestEnd(502, "upstream_error"))
+    await store.wait_for_commit()
+    assert find_stored_request(tmp_path, "late").facts.outcome == "failed"
+    store.close()
+    assert find_stored_request(tmp_path, "open").facts.outcome == "interrupted"
+
+
+async def test_outcome_is_written_though_the_journal_cannot_be_at_the_end(tmp_path, monkeypatch):
+    """`close` writes what waited for the journal."""
+    store = RequestStore(tmp_path)
+    recorder = begin(store, "t1")
+    lock = sqlite3.connect(tmp_path / "gateway.journal", isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    await refined(recorder)
+    recorder.finish(RequestEnd(200))
+    monkeypatch.setattr(Transaction, "_write", lambda *_: 1 / 0)
+    lock.execute("ROLLBACK")
+    store.close()
+    lock.close()
+    assert find_stored_request(tmp_path, "t1") == StoredRequest(recorder.facts)
+
+
+async def test_what_waits_for_the_journal_stays_pending(tmp_path, monkeypatch):
+    """The file of pending rows keeps it when it is emptied; meanwhile the request is shown as in progress, and is not purged."""
+    monkeypatch.setattr("redraft.gateway.request_table.MAX_COMMITTED_BYTES", 0)
+    store = RequestStore(tmp_path, dict.fromkeys(("refine/fast", "pass/m"), Retention("full", days=0)))
+    recorder = begin(store, "t1")
+    with closing(sqlite3.connect(tmp_path / "gateway.journal", isolation_level=None)) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        await refined(recorder)
+        facts = recorder.finish(RequestEnd(200))
+        begin(store, "t2", METADATA, "pass/m").finish(RequestEnd(200))
+        store._table.flush()
+        assert [line[:5] for line in (tmp_path / "requests.db.pending").read_bytes().splitlines()] == [b'["t1"']
+        assert find_stored_request(tmp_path, "t1").facts.outcome is None
+        assert store.purge() == 1, "the other one"
+    await store.wait_for_commit()
+    assert find_stored_request(tmp_path, "t1").facts == facts
+    assert store.purge() == 1
+    assert store.find("t1") is None
+    store.close()
 
 
 def test_start_that_is_read_again_does_not_undo_an_end(tmp_path):

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from chat_server import ChatServer
@@ -173,6 +173,35 @@ def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream, is_stream
     trace = find_stored_request(tmp_path / "data", reply.headers["x-redraft-trace-id"]).trace
     assert trace.best.text == "three words here"
     assert trace.score == 1
+
+
+def test_no_outcome_without_its_trace_after_kill_9(tmp_path, upstream):
+    """Killed while another program locks the journal, the gateway has not recorded how requests with texts ended, but the others."""
+    upstream.answer = lambda messages, n: 400 if messages[-1]["content"] == "refuse" else "three words here"
+    data = tmp_path / "data"
+    with served(tmp_path, upstream.port, 'store = "full"') as gateway:
+        earlier = [gateway.ask("pass/m")[0], gateway.ask("refine/full")[0]]
+        assert wait_until(lambda: outcomes(data).keys() >= {*earlier} and None not in outcomes(data).values())
+        with closing(sqlite3.connect(data / "gateway.journal", isolation_level=None)) as lock:
+            lock.execute("BEGIN IMMEDIATE")
+            gateway.ask("pass/m")
+            with pytest.raises(urllib.error.HTTPError, match="400"):
+                gateway.ask("refine/full", "refuse")
+            last, _ = gateway.ask("pass/m", store=False)
+            assert wait_until(lambda: outcomes(data).get(last))
+            gateway.end(signal.SIGKILL)
+        found = outcomes(data)
+    assert sorted(map(str, found.values())) == ["None", "None", "answered", "answered", "answered"]
+    assert {find_stored_request(data, id).trace for id, outcome in found.items() if outcome is None} == {None}
+    RequestStore(data).close()
+    assert sorted(outcomes(data).values()) == ["answered"] * 3 + ["interrupted"] * 2
+    assert all(find_stored_request(data, id).trace for id in earlier)
+
+
+def outcomes(folder):
+    """The outcomes of all requests, by ID."""
+    with closing(sqlite3.connect(f"file:{folder}/requests.db?mode=ro", uri=True)) as connection:
+        return dict(connection.execute("SELECT trace_id, outcome FROM requests"))
 
 
 def test_bodies_of_passed_requests(tmp_path, upstream):

@@ -33,6 +33,7 @@ from redraft.core.records import (
 from redraft.core.task import Task
 from redraft.core.serialize import SCHEMA, record_to_json
 from redraft.core.trace import PanelGrader, Trace
+from redraft.jsontext import dumps_text
 from redraft.protocols import Reply
 from redraft.quality.calibration import Calibration
 from redraft.quality.priors import Priors
@@ -117,7 +118,7 @@ def write_journal(path: Path) -> None:
     with Journal(path) as journal:
         journal.update_run("a run", invocation=2, last_full_invocation=1, spent={"calls": 3.0}, settings={"k": {"plan": "p"}})
         for position, row in enumerate(("row 1", "row \u00e9")):
-            journal.begin_row("a run", row, position, f"key{position}", {"task": "t", "plan": "p"}, trace.header())
+            journal.begin_row("a run", row, position, f"key{position}", {"task": "t", "plan": "p"}, dumps_text(trace.header()))
         journal.append_records("a run", "row 1", 0, [record_to_json(record) for record in trace.records])
         journal.finish_row("a run", "row 1", "done", {"columns": {"score": 0.7}})
         journal.response_cache["reply"] = Reply("It.", USAGE, "length", "hm", None, (ToolCall("search", "{}", "call_1"),))

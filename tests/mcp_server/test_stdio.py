@@ -35,7 +35,7 @@ async def test_the_tools_work_without_a_model(mode):
 
 
 async def test_an_answer_is_refined_with_progress(serve):
-    """The model writes and judges until the target is reached; the client hears of every step, in order."""
+    """The model writes and judges until the target is reached; the client hears how it goes on, in order, and of the last step."""
     server = serve(writer_and_judge(["Bad.", "Good."], [1, 5]))
     heard = []
 
@@ -51,7 +51,7 @@ async def test_an_answer_is_refined_with_progress(serve):
     assert [each["origin"] for each in found["changes"]] == ["generate", "refine"]
     assert found["changes"][0]["actions"] == ["say more"]
     assert [number for number, _ in heard] == sorted({number for number, _ in heard})
-    assert any("judge" in message or "grading" in message for _, message in heard), heard
+    assert heard[-1][1] == f"judge: 1.00 It is so. · best so far {found['score']:.2f}", heard
 
 
 async def test_a_schema_is_kept(serve):
@@ -89,6 +89,30 @@ def start(*args):
     assert greeting["result"]["serverInfo"]["name"] == "redraft"
     write(process, method="notifications/initialized")
     return process
+
+
+@pytest.mark.parametrize(
+    ("answer", "last"),
+    [(writer_and_judge(["Good."], [1]), "judge: 0.20"), (lambda messages, n: 401, "failed: ")],
+    ids=["of a result", "of an error"],
+)
+def test_the_last_note_is_written_before_the_reply(serve, answer, last):
+    """Whatever the speed of the work: the lines on stdout are in this order."""
+    process = start("--model", serve(answer).model)
+    arguments = {"prompt": "Say it", "max_iterations": 0}
+    for number in range(2, 12):
+        params = {"name": "refine", "arguments": arguments, "_meta": {"progressToken": f"t{number}"}}
+        write(process, id=number, method="tools/call", params=params)
+        notes = []
+        while "id" not in (line := json.loads(process.stdout.readline())):
+            notes.append(line["params"])
+        assert line["id"] == number
+        assert {note["progressToken"] for note in notes} == {f"t{number}"}
+        assert notes[-1]["message"].startswith(last), notes
+    process.stdin.close()
+    assert process.wait(10) == 0
+    process.stdout.close()
+    process.stderr.close()
 
 
 def write(process, **message):

@@ -16,6 +16,7 @@ from redraft.core.records import Candidate, Feedback, Outcome, StopReason
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError, RedraftError
+from redraft.jsontext import dumps_text
 from redraft.export import Provenance, export
 from redraft.export.formats import FORMATS, TraceExamples, NotExportable, ExportConfig, types_of
 
@@ -545,7 +546,7 @@ def test_a_journal_is_exported_in_input_order(tmp_path):
         journal.update_run("nightly")
         for n, score in ((1, 0.9), (0, 0.8)):
             told = trace(0.1, score, task=f"Question {n}")
-            journal.begin_row("nightly", f"id {n}", n, "key", {}, told.header())
+            journal.begin_row("nightly", f"id {n}", n, "key", {}, dumps_text(told.header()))
             journal.append_records("nightly", f"id {n}", 0, [record_to_json(r) for r in told.records])
             journal.finish_row("nightly", f"id {n}", "done" if n else "open", {})
     with Journal(path, read_only=True) as journal:

@@ -320,7 +320,7 @@ def test_the_results_of_a_shard_are_merged_once(tmp_path, rows, local_shards):
         whole.update_run("r", spent={"calls": 2.0})
         with Journal(tmp_path / "j.1-of-2") as part:
             part.update_run("r", leg="x", spent={"calls": 5.0})
-            part.begin_row("r", "a", 0, "key", {}, {})
+            part.begin_row("r", "a", 0, "key", {}, "{}")
             part.finish_row("r", "a", "done", {"b": 1})
         copyfile(tmp_path / "j.1-of-2", tmp_path / "copy")
         merge_shards(whole)

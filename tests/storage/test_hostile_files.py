@@ -14,6 +14,7 @@ from redraft.core.records import Candidate
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
+from redraft.jsontext import dumps_text
 from redraft.storage import Journal, read_trace, salvage
 from redraft.storage.shard_merge import merge_shard
 
@@ -28,7 +29,7 @@ def make_journal(path):
     with Journal(path) as journal:
         journal.update_run("r", model="m")
         for n in range(3):
-            journal.begin_row("r", f"row-{n}", n, "k", {"task": "t"}, Trace(Task("q")).header())
+            journal.begin_row("r", f"row-{n}", n, "k", {"task": "t"}, dumps_text(Trace(Task("q")).header()))
             journal.append_records("r", f"row-{n}", 0, [record_to_json(Candidate(0, "a"))])
             journal.finish_row("r", f"row-{n}", "done", {"best": "b"})
         journal.response_cache["ab"] = Reply("c")
@@ -300,7 +301,7 @@ def test_invalid_parent_is_rejected(tmp_path, parents):
         read_trace(path)
     with Journal(tmp_path / "j") as journal:
         journal.update_run("r")
-        journal.begin_row("r", "x", 0, "k", {}, Trace(Task("q")).header())
+        journal.begin_row("r", "x", 0, "k", {}, dumps_text(Trace(Task("q")).header()))
         journal.append_records("r", "x", 0, candidates)
         with pytest.raises(StoreError, match="j', row 'x': candidate"):
             journal.trace("r", "x")

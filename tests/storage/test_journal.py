@@ -22,13 +22,14 @@ from redraft.usage import Usage
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import ConfigError, StoreError
+from redraft.jsontext import dumps_text
 from redraft.storage import Journal, RowInfo, salvage
 from redraft.storage.database import Writer
 from redraft.storage.shard_merge import OverlayCache, SnapshotCache, checkpoint, merge_shard
 from redraft.storage.schema import SCHEMA
 from redraft.storage.transaction import RowChanges
 
-HEADER = Trace(Task("q")).header()
+HEADER = dumps_text(Trace(Task("q")).header())
 ANY_TEXT = st.text(st.characters(codec=None), max_size=8) | st.sampled_from(["\0", "a\0b", "\ud800", "\udfff\ud800", "é", '"', ""])
 
 
@@ -58,7 +59,7 @@ async def test_row_is_stored_record_by_record(tmp_path):
     trace = replace(result.trace, resumed_at=0)
     with Journal(tmp_path / "j") as journal:
         journal.update_run("r")
-        journal.begin_row("r", "x", 0, "key", {}, trace.header())
+        journal.begin_row("r", "x", 0, "key", {}, dumps_text(trace.header()))
         for i, one_record in enumerate(trace.records):
             journal.append_records("r", "x", i, [record_to_json(one_record)])
             assert journal.trace("r", "x").records == trace.records[: i + 1]
@@ -78,7 +79,7 @@ def test_any_text_survives(tmp_path_factory, run, id, text):
     trace = Trace(Task(text, id=id, metadata={"m": text}), records=(Candidate(0, text),))
     with Journal(path) as journal:
         journal.update_run(run, metadata=text)
-        journal.begin_row(run, id, 7, "key", {"part": text}, trace.header())
+        journal.begin_row(run, id, 7, "key", {"part": text}, dumps_text(trace.header()))
         journal.append_records(run, id, 0, [record_to_json(trace.records[0])])
         journal.finish_row(run, id, "done", {"best": text})
         journal.response_cache["ab"] = Reply(text, finish_reason=text, reasoning=text)
@@ -298,6 +299,71 @@ def test_rows_that_are_postponed_later_do_not_postpone_an_earlier_one(monkeypatc
         assert pauses.get(timeout=30) == pause
     assert sorted(committed.get(timeout=30)) == ["a", "b", "c"]
     writer.close()
+
+
+class HeldUp:
+    """Commits what a writer gives it, each transaction when the test says so, and notes what happened."""
+
+    def __init__(self):
+        self.events, self.begun, self._allowed = [], SimpleQueue(), SimpleQueue()
+        self.writer = Writer(self._commit, lambda error: StoreError(str(error)))
+
+    def _commit(self, transaction):
+        self.begun.put(len(transaction.rows))
+        if self._allowed.get(timeout=30) == "fail":
+            raise OSError("disk full")
+        self.events.append([id for _, id in transaction.rows])
+
+    def allow(self, how="succeed"):
+        self._allowed.put(how)
+
+    def write(self, id):
+        self.writer.change_row(("r", id), 1, RowChanges.see, 1)
+
+    def call(self, name):
+        self.writer.call_after_commit(lambda: self.events.append(name))
+
+
+def test_callbacks_come_after_the_commit_of_what_was_written_before():
+    """In order, before a flush returns; without anything to commit at once, and also while the writer is being closed."""
+    held = HeldUp()
+    held.call("nothing written")
+    assert held.events == ["nothing written"]
+    held.write("a")
+    assert held.begun.get(timeout=30) == 1
+    held.call("during the commit of a")
+    held.write("b")
+    held.call("after b")
+    assert held.events == ["nothing written"]
+    held.allow()
+    held.allow()
+    held.writer.flush()
+    assert held.events == ["nothing written", ["a"], ["b"], "during the commit of a", "after b"]
+    held.write("c")
+    held.call("after c")
+    held.allow()
+    held.writer.close()
+    held.call("closed")
+    assert held.events[5:] == [["c"], "after c", "closed"]
+
+
+async def test_callbacks_come_when_writing_fails():
+    """Before anyone who waits hears of the error; later ones at once."""
+    held = HeldUp()
+    held.write("a")
+    held.call("after a")
+    assert held.begun.get(timeout=30) == 1
+    held.write("b")
+    held.call("after b")
+    waiting = asyncio.create_task(held.writer.wait_for_commit())
+    await asyncio.sleep(0)
+    held.allow("fail")
+    with pytest.raises(StoreError, match="disk full"):
+        await waiting
+    assert held.events == ["after a", "after b"]
+    held.call("failed")
+    assert held.events == ["after a", "after b", "failed"]
+    held.writer.close()
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, 2**70, "\ud800", "\0", None, [None, {"a": (1.5, -0.0)}]])
@@ -558,11 +624,12 @@ from redraft.core.records import Candidate
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
+from redraft.jsontext import dumps_text
 from redraft.storage import Journal
 
 async def main(journal):
     for n in range(1000):
-        journal.begin_row("r", f"row-{n}", n, "k", {}, Trace(Task("q")).header())
+        journal.begin_row("r", f"row-{n}", n, "k", {}, dumps_text(Trace(Task("q")).header()))
         journal.append_records("r", f"row-{n}", 0, [record_to_json(Candidate(0, "a" * 5000))])
         journal.finish_row("r", f"row-{n}", "done", {})
         await journal.wait_for_commit()

@@ -10,9 +10,10 @@ from redraft.core.records import Candidate
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
+from redraft.jsontext import dumps_text
 from redraft.storage import Journal
 
-HEADER = Trace(Task("q")).header()
+HEADER = dumps_text(Trace(Task("q")).header())
 
 
 def add_rows(journal, ids, size=50):

@@ -15,6 +15,7 @@ from redraft.protocols import Reply
 from redraft.core.records import Candidate
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
+from redraft.jsontext import dumps_text
 from redraft.storage import Journal
 
 async def row(journal, id):
@@ -22,7 +23,7 @@ async def row(journal, id):
         await journal.wait_for_commit()
         print(id, *words, flush=True)
 
-    journal.begin_row("r", id, int(id.split("-")[1]), "k", {}, Trace(Task("q")).header())
+    journal.begin_row("r", id, int(id.split("-")[1]), "k", {}, dumps_text(Trace(Task("q")).header()))
     await said("begun", 0)
     for i in range(3):
         journal.response_cache[f"{id}/{i}"] = Reply("a" * 3000)

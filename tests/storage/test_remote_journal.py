@@ -21,7 +21,7 @@ def test_writes_are_committed_by_the_process_of_the_run(tmp_path):
             journal.flush()
 
         with RemoteJournal(path, commit, ["spent"]) as remote:
-            remote.begin_row("run", "r1", 0, "key", {"data": "a"}, {"header": 1})
+            remote.begin_row("run", "r1", 0, "key", {"data": "a"}, '{"header":1}')
             remote.finish_row("run", "r1", "done", {"best": "b"})
             remote.response_cache["ab"] = Reply("well")
             remote.update_run("run", spent={"calls": 1.0}, state="running")

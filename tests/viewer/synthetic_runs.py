@@ -7,6 +7,7 @@ from contextlib import closing
 from redraft.core.records import Candidate, CriterionScore, Feedback, Failure, Outcome, StopReason
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
+from redraft.jsontext import dumps_text
 from redraft.runs.row_result import grader_columns, grader_values, row_result
 from redraft.storage.journal import Journal
 from redraft.storage.schema import LINES_PER_ROW
@@ -87,7 +88,7 @@ def make_trace(seed, *, prompt=None, text=None, action="Say what happened to the
 def add_row(journal, run, position, trace, *, status=None, id=None):
     """Write one row with its trace and result, as a batch does."""
     id = id or trace.task.id
-    journal.begin_row(run, id, position, f"key-{id!a}", {"task": ascii(id)}, trace.header())
+    journal.begin_row(run, id, position, f"key-{id!a}", {"task": ascii(id)}, dumps_text(trace.header()))
     from redraft.core.serialize import record_to_json
 
     journal.append_records(run, id, 0, [record_to_json(r) for r in trace.records])

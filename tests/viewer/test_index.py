@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError, StoreError
+from redraft.jsontext import dumps_text
 from redraft.runs.report import ReportBuilder
 from redraft.runs.row_result import RowResult
 from redraft.storage.journal import Journal
@@ -244,7 +245,7 @@ def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_fa
                     invocation += 1
                     journal.update_run("live", invocation=invocation)
                     id = numbers.choice([f"row-{100 * seed}", "row-0"])
-                    journal.begin_row("live", id, 0, f"key {invocation}", {}, trace.header(), invocation)
+                    journal.begin_row("live", id, 0, f"key {invocation}", {}, dumps_text(trace.header()), invocation)
                     add = make_trace(1000 + invocation)
                     from redraft.core.serialize import record_to_json
                     from redraft.runs.row_result import row_result

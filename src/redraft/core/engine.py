@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Self, TypeAlias
 
 from .cancellation import cancel_and_wait
 from .records import Feedback, Record, Slot
@@ -15,6 +16,98 @@ Plan: TypeAlias = Callable[[Trace], Sequence[Step]]
 Perform: TypeAlias = Callable[[Step], Awaitable[Record]]
 
 
+class Engine:
+    """Runs a plan record by record: `next_trace` returns the trace after each. Leaving its context ends the steps that still run.
+
+    The plan is asked again after each record, while other steps are still running. `by_rounds`: while steps of a `Round` are
+    running, it is not asked after feedback. Steps already completed or failed in this run are ignored, so a plan cannot loop.
+
+    When the context is left, running steps are cancelled, and it waits for them to end. `on_late_records` is then called with
+    the trace and the records that arrived too late, including the Failures of steps that were cancelled after a model had been
+    asked. Each of these traces can be passed to another engine to continue it.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        plan: Plan,
+        perform: Perform,
+        on_late_records: Callable[[Trace], object] | None = None,
+        *,
+        by_rounds: bool = False,
+    ) -> None:
+        self.trace = trace.for_new_run()
+        self._plan, self._perform, self._on_late_records = plan, perform, on_late_records
+        self._by_rounds, self._awaits_round = by_rounds, False
+        self._running: dict[Slot, asyncio.Future[Record]] = {}
+        self._ended: set[Slot] = set()
+        self._has_ended = asyncio.Event()  # asyncio.wait would add a callback to every running task after each record
+        self._arrived: list[Slot] = []  # slots whose records are not in the trace yet, in the order of the plan
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def next_trace(self) -> Trace | None:
+        """Return the trace after the next record; None when it has an outcome, or when the plan has no more steps."""
+        if not self._arrived:
+            if self.trace.outcome:
+                return None
+            if not (self._running and self._awaits_round):
+                planned = self._plan(self.trace)
+                self._awaits_round = self._by_rounds and isinstance(planned, Round)
+                steps = self.trace.missing(planned)
+                if len(steps) == 1 and not self._running:  # a single step needs no task
+                    self.trace += await self._perform(steps[0])
+                    return self.trace
+                self._start(steps)
+            if not self._running:
+                return None
+            await self._wait_for_arrivals()
+        record = self._running.pop(self._arrived.pop(0)).result()
+        self._awaits_round = self._awaits_round and isinstance(record, Feedback)
+        self.trace += record
+        return self.trace
+
+    def _start(self, steps: Iterable[Step]) -> None:
+        """Perform those of the steps that are not running yet, each in its own task."""
+        for step in steps:
+            if (slot := step.slot) not in self._running:
+                self._running[slot] = task = asyncio.ensure_future(_perform_step(self._perform, step))
+                task.add_done_callback(partial(self._note_end, slot))
+
+    def _note_end(self, slot: Slot, _: object) -> None:
+        self._ended.add(slot)
+        self._has_ended.set()
+
+    async def _wait_for_arrivals(self) -> None:
+        await self._has_ended.wait()
+        self._has_ended.clear()
+        ended, self._ended = self._ended, set()
+        self._arrived = [slot for slot in self._running if slot in ended] if len(ended) > 1 else [*ended]
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            if isinstance(error, asyncio.CancelledError) and (record := _attached_record(error)):
+                self._add_late([record])
+        finally:
+            if self._running:
+                await self._end_running()
+
+    async def _end_running(self) -> None:
+        """Cancel the steps that still run, wait for them, and add the records that they give all the same."""
+        try:
+            await cancel_and_wait(self._running.values())
+        finally:
+            self._add_late([task.result() for task in self._running.values() if not (task.cancelled() or task.exception())])
+
+    def _add_late(self, records: Sequence[Record]) -> None:
+        """Add records that arrived when no more traces are wanted."""
+        for record in records:
+            self.trace += record
+        if records and self._on_late_records:
+            self._on_late_records(self.trace)
+
+
 async def advance(
     trace: Trace,
     plan: Plan,
@@ -23,67 +116,10 @@ async def advance(
     *,
     by_rounds: bool = False,
 ) -> AsyncGenerator[Trace, None]:
-    """Yield the trace after every new record; the plan is asked again after each, while other steps are still running.
-
-    `by_rounds`: while steps of a `Round` are running, the plan is not asked after feedback. Steps already completed or failed in
-    this run are ignored, so a plan cannot loop. Closing the iterator, or cancelling the task that waits on it, cancels the running
-    steps and waits for them to end. Nothing is yielded then; instead `on_late_records` is called with the trace and the records
-    that arrived too late, including the Failures of steps that were cancelled after a model had been asked. Each of these traces
-    can be passed to `advance` again to continue it.
-    """
-    trace = trace.for_new_run()
-    running: dict[Slot, asyncio.Future[Record]] = {}
-    ended: set[Slot] = set()
-    has_ended = asyncio.Event()  # asyncio.wait would add a callback to every running task after each record
-    awaits_round = False
-
-    def note_end(slot: Slot) -> None:
-        ended.add(slot)
-        has_ended.set()
-
-    def start(step: Step) -> None:
-        slot = step.slot
-        running[slot] = asyncio.ensure_future(_perform_step(perform, step))
-        running[slot].add_done_callback(lambda _: note_end(slot))
-
-    try:
-        while not trace.outcome:
-            if not (running and awaits_round):
-                planned = plan(trace)
-                awaits_round = by_rounds and isinstance(planned, Round)
-                steps = trace.missing(planned)
-                if len(steps) == 1 and not running:  # a single step needs no task
-                    trace += await perform(steps[0])
-                    yield trace
-                    continue
-                for step in steps:
-                    if step.slot not in running:
-                        start(step)
-            if not running:
-                return
-            await has_ended.wait()
-            has_ended.clear()
-            slots = [slot for slot in running if slot in ended] if len(ended) > 1 else [*ended]
-            ended.clear()
-            for slot in slots:
-                new = running.pop(slot).result()
-                awaits_round = awaits_round and isinstance(new, Feedback)
-                trace += new
-                yield trace
-    except asyncio.CancelledError as error:
-        if on_late_records and (record := _attached_record(error)):
-            trace += record
-            on_late_records(trace)
-        raise
-    finally:
-        try:
-            await cancel_and_wait(running.values())
-        finally:
-            late = [task.result() for task in running.values() if not (task.cancelled() or task.exception())]
-            for record in late:
-                trace += record
-            if on_late_records and late:
-                on_late_records(trace)
+    """Yield the trace after every new record; the arguments are those of `Engine`. Closing the iterator ends the running steps."""
+    async with Engine(trace, plan, perform, on_late_records, by_rounds=by_rounds) as engine:
+        while new := await engine.next_trace():
+            yield new
 
 
 async def _perform_step(perform: Perform, step: Step) -> Record:

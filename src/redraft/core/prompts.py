@@ -6,7 +6,7 @@ and what did not help before. Delimiters are derived from the text they enclose,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
 from itertools import chain
 
@@ -89,23 +89,23 @@ def _delimited_answer(text: str) -> str:
     return f"This is an earlier answer to the request above:\n\n<answer-{fence}>\n{text}\n</answer-{fence}>"
 
 
-def _refinement_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
-    """Yield what to change, what must stay as it is, and what did not help, a paragraph each."""
+def _refinement_paragraphs(trace: Trace, parent: Candidate) -> list[str]:
+    """Return what to change, what must stay as it is, and what did not help, a paragraph each."""
     problems, is_json = open_actions(trace, parent), has_json_form(trace)
-    yield "Improve the answer. Change what is listed here and keep what is good:"
-    yield "\n".join(problems) or "- Make it a better answer to the request."
+    paragraphs = ["Improve the answer. Change what is listed here and keep what is good:"]
+    paragraphs.append("\n".join(problems) or "- Make it a better answer to the request.")
     if is_json:
-        yield from _field_paragraphs(trace, parent)
+        paragraphs += _field_paragraphs(trace, parent)
     if demands := [grader.demand for grader in trace.panel if grader.demand and trace.grader_score(parent.id, grader) == 1]:
-        yield "The improved answer must go on meeting this:"
-        yield "\n".join(f"- still holds: {demand.partition(SCHEMA_HEADING)[0]}" for demand in demands)
+        paragraphs.append("The improved answer must go on meeting this:")
+        paragraphs.append("\n".join([f"- still holds: {demand.partition(SCHEMA_HEADING)[0]}" for demand in demands]))
     if tried := _tried_lines(trace, parent, problems, is_json=is_json):
-        yield "This was already tried and did not help; do not repeat it:"
-        yield "\n".join(tried)
+        paragraphs += ["This was already tried and did not help; do not repeat it:", "\n".join(tried)]
     if parent.tool_calls:
-        yield "Call the tools as they should be called, or answer in words where that is better: no comment on the changes."
+        end = "Call the tools as they should be called, or answer in words where that is better: no comment on the changes."
     else:
-        yield "Answer with the improved answer only: no preface, no comment on the changes."
+        end = "Answer with the improved answer only: no preface, no comment on the changes."
+    return [*paragraphs, end]
 
 
 def tried_lines(trace: Trace, parent: Candidate) -> list[str]:
@@ -114,10 +114,14 @@ def tried_lines(trace: Trace, parent: Candidate) -> list[str]:
 
 
 def _tried_lines(trace: Trace, parent: Candidate, problems: Sequence[str], *, is_json: bool) -> list[str]:
-    failed = [new_problems(trace, c, problems, is_json=is_json) for c in failed_attempts(trace, parent)]
-    times: dict[str, int] = {}
-    for line in chain.from_iterable(failed):
-        times[line] = times.get(line, 0) + 1
+    attempts = failed_attempts(trace, parent)
+    if not attempts:
+        return []
+    known, times = frozenset(problems), dict[str, int]()
+    failed = [_problems_of_attempt(trace, c, parent, known, is_json=is_json) for c in attempts]
+    for lines in failed:
+        for line in lines:
+            times[line] = times.get(line, 0) + 1
     latest = dict.fromkeys(chain.from_iterable(failed[-MAX_FAILED_ATTEMPTS:]))
     return [f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest]
 
@@ -143,10 +147,11 @@ def open_actions(trace: Trace, candidate: Candidate) -> list[str]:
 
     A score of 1 with changes of its own is a judge's rounding, unless it says that the answer is done.
     """
-    lines = [line for feedback in trace.feedback[candidate.id] for line in _feedback_lines(feedback)]
-    for comparison in trace.comparisons[-1:]:
-        if candidate.id in comparison.ranking:
-            lines += _action_lines(comparison.grader, [comparison.reason, *comparison.actions])
+    lines: list[str] = []
+    for feedback in trace.feedback[candidate.id]:
+        lines += _feedback_lines(feedback)
+    if trace.comparisons and candidate.id in (comparison := trace.comparisons[-1]).ranking:
+        lines += _action_lines(comparison.grader, [comparison.reason, *comparison.actions])
     return lines
 
 
@@ -191,7 +196,21 @@ def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
     return [c for c in children if merit(c.id) <= threshold]
 
 
-def new_problems(trace: Trace, child: Candidate, known_problems: Sequence[str], *, is_json: bool) -> list[str]:
+def _problems_of_attempt(
+    trace: Trace, child: Candidate, parent: Candidate, known_problems: Collection[str], *, is_json: bool
+) -> list[str]:
+    """Return the new problems of a refinement, which are found once for the same feedback; rankings may add to them each time."""
+    if trace.comparisons:
+        return new_problems(trace, child, known_problems, is_json=is_json)
+    basis = child, parent, trace.feedback[child.id], trace.feedback[parent.id]
+    earlier_basis, problems = trace.problems_by_attempt.get(child.id, (None, []))
+    if earlier_basis != basis:
+        problems = new_problems(trace, child, known_problems, is_json=is_json)
+        trace.problems_by_attempt[child.id] = basis, problems
+    return problems
+
+
+def new_problems(trace: Trace, child: Candidate, known_problems: Collection[str], *, is_json: bool) -> list[str]:
     """Return the problems of a refinement that its parent did not have."""
     if trace.is_unchanged(child):
         return ["- returning the earlier answer as it was"]

@@ -242,6 +242,7 @@ class CriterionScore:
             _check_score(self.score, f"the score of criterion {self.name!r}")
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Feedback:
     """The verdict of one grader on one candidate.

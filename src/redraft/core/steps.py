@@ -14,6 +14,7 @@ from .records import Candidate, Outcome, Slot, StopReason
 from .task import Message, Task
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Generate:
     """Ask a model for a first draft.
@@ -32,6 +33,7 @@ class Generate:
         return ("candidate", self.id)
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Refine:
     """Ask a model for a better version of `parent`; `make_messages` as in `Generate`.

@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import StoreError
@@ -169,6 +170,8 @@ class Trace:
             return
         cached, views, id = self.__dict__, extended.__dict__, candidate.id
         views["candidates"], views["by_id"] = [*self.candidates, candidate], {**self.by_id, id: candidate}
+        if "iterations" in cached:
+            views["iterations"] = self.iterations + (candidate.role == "refine")
         if extended._repeats_parent(candidate):
             return
         is_plain = candidate.role != "repair" and not candidate.tool_calls
@@ -179,10 +182,16 @@ class Trace:
             views["feedback"] = {**self.feedback, id: ()}
             views["aggregates"] = {**self.aggregates, id: (float(not self.graders.has_musts), None)}
             views["scores"] = {**self.scores, id: None}
+            if cached.get("graded_candidates") and self.scorers and not self.outcome:  # it is none of them yet
+                views["graded_candidates"] = self.graded_candidates
+                if "best" in cached:
+                    views["best"] = self.best
 
     def _add_feedback(self, feedback: Feedback, extended: Trace) -> None:
         """Update the scores of the one candidate that a feedback concerns; if candidates share feedback, recompute all."""
         views, id = extended.__dict__, feedback.candidate
+        if "says_done" in self.__dict__:
+            views["says_done"] = self.says_done or bool(feedback.done)
         if feedback.grader in self.graders.may_call_model:
             views.pop("graders", None)  # the usage of the feedback shows whether the grader calls a model
             return
@@ -192,11 +201,14 @@ class Trace:
             return
         earlier = self.feedback[id]
         views["feedback"] = {**self.feedback, id: _in_order([*earlier, feedback])}
-        aggregate = extended._aggregate(id)
-        if aggregate != self.aggregates[id]:
-            views["aggregates"], views["scores"] = {**self.aggregates, id: aggregate}, {**self.scores, id: aggregate[1]}
-        else:  # other graders are missing
+        aggregate, before = extended._aggregate(id), self.aggregates[id]
+        if aggregate == before:  # other graders are missing
             views["aggregates"], views["scores"] = self.aggregates, self.scores
+            return
+        views["aggregates"], views["scores"] = {**self.aggregates, id: aggregate}, {**self.scores, id: aggregate[1]}
+        graded = self.__dict__.get("graded_candidates")
+        if graded and before[1] is None and aggregate[1] is not None and graded[-1].id < id and not self.only_critics:
+            views["graded_candidates"] = [*graded, self.by_id[id]]
 
     def _keeps_critics(self, feedback: Feedback, extended: Trace) -> bool:
         """Copy the views on critics if a feedback changes none of them; return whether it does not."""
@@ -224,10 +236,10 @@ class Trace:
         object.__setattr__(trace, "__dict__", {**self.__dict__, "resumed_at": len(self.records)})
         return trace
 
-    def with_scores(self, scores: Mapping[int, float]) -> Trace:
+    def with_scores(self, scores: Mapping[int, float], best: Candidate | None = None) -> Trace:
         """Return the trace with these scores, by candidate id, in place of the graders'; stop rules can read it.
 
-        Candidates without a score keep none. Rankings are ignored.
+        Candidates without a score keep none. Rankings are ignored. `best`: the best by these scores, if it is known.
         """
         rescored, cached = Trace(self.task, self.panel, self.records, self.resumed_at, self.settings), vars(self)
         aggregates = {
@@ -235,6 +247,8 @@ class Trace:
         }
         vars(rescored).update({name: cached[name] for name in _SCORE_FREE_VIEWS if name in cached})
         vars(rescored).update(aggregates=aggregates, comparisons=[], failures=self.failures)
+        if best is not None:
+            vars(rescored)["best"] = best
         if (self.scorers or self.only_critics) and "graded_candidates" in cached:
             vars(rescored)["graded_candidates"] = cached["graded_candidates"]
         return rescored
@@ -481,16 +495,21 @@ class Trace:
 
     def top_candidates(self, ids: Sequence[int]) -> list[int]:
         """Return those of these graded candidates that tie for best: only their age distinguishes them (see `best`)."""
-        merits: list[Callable[[int], float | None]] = [self.must_pass_rate] if self.graders.has_musts else []
-        merits.append(self.scores.__getitem__)
+        contenders, scores = list(ids), self.scores
+        if self.graders.has_musts:
+            contenders = _top_by(contenders, [self.must_pass_rate(id) for id in contenders])
+        contenders = _top_by(contenders, [scores[id] or 0.0 for id in contenders])
         if self.comparisons:
             ranks = self.comparisons[-1].ranks
-            merits.append(lambda candidate: -ranks.get(candidate, len(ranks)))
-        merits.append(self.is_done)
-        contenders = list(ids)
-        for merit in merits:
-            contenders = _top_by(contenders, merit) if len(contenders) > 1 else contenders
+            contenders = _top_by(contenders, [-ranks.get(id, len(ranks)) for id in contenders])
+        if len(contenders) > 1 and (self.says_done or self.comparisons):
+            contenders = _top_by(contenders, [self.is_done(id) for id in contenders])
         return contenders
+
+    @cached_view
+    def says_done(self) -> bool:
+        """Whether any feedback says that a candidate is done."""
+        return any(r.done for r in self.records if isinstance(r, Feedback))
 
     @property
     def score(self) -> float | None:
@@ -513,7 +532,7 @@ class Trace:
         end, best = self.outcome, self.best
         return end is not None and end.reason.converged and best is not None and self.meets_musts(best.id)
 
-    @property
+    @cached_view
     def iterations(self) -> int:
         """The number of refinements by a model; drafts and an editor's repairs do not count."""
         return len([c for c in self.candidates if c.role == "refine"])
@@ -529,12 +548,20 @@ class Trace:
         ids = [c.id for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
         return [self.scores[id] for id in ids if not (self.scores[id] is None and id in self.replaced_ids)]
 
+    @cached_view
+    def problems_by_attempt(self) -> dict[int, tuple[tuple[Any, ...], list[str]]]:
+        """What `core.prompts` found wrong with refinements, by id, and the records that it read for that.
+
+        All traces of a run share it, so that an attempt is read once and not for every later prompt.
+        """
+        return {}
+
     @property
     def next_id(self) -> int:
         """The id of the next candidate."""
-        used = [c.id for c in self.candidates[-1:]]
-        used += [f.step_slot[1] for f in self.failures.values() if f.step_slot[0] == "candidate"]
-        return max(used, default=-1) + 1
+        newest = self.candidates[-1].id if self.candidates else -1
+        failed: list[int] = [slot[1] for slot in self.failures if slot[0] == "candidate"]
+        return max([newest, *failed]) + 1
 
     @property
     def usage(self) -> Usage:
@@ -611,11 +638,12 @@ class Trace:
         return extended
 
 
-def _top_by(ids: Sequence[int], merit: Callable[[int], float | None]) -> list[int]:
+def _top_by(ids: list[int], merits: Sequence[float]) -> list[int]:
     """Return the ids whose merit is highest, up to SCORE_TOLERANCE."""
-    values = [merit(id) or 0.0 for id in ids]
-    threshold = max(values) - SCORE_TOLERANCE
-    return [id for id, value in zip(ids, values, strict=True) if value >= threshold]
+    if len(ids) < 2:
+        return ids
+    threshold = max(merits) - SCORE_TOLERANCE
+    return [id for id, merit in zip(ids, merits, strict=True) if merit >= threshold]
 
 
 def _mean_score(scores: Sequence[float | None], repeats: int) -> float | None:
@@ -635,7 +663,7 @@ def _critic_status_after(feedback: Feedback, *, before: bool | None) -> bool | N
 
 def _in_order(feedback: Sequence[Feedback]) -> tuple[Feedback, ...]:
     """Return feedback sorted by grader and repeat."""
-    return tuple(feedback) if len(feedback) < 2 else tuple(sorted(feedback, key=lambda f: (f.grader, f.repeat)))
+    return tuple(feedback) if len(feedback) < 2 else tuple(sorted(feedback, key=attrgetter("grader", "repeat")))
 
 
 def _views_without_records() -> dict[str, Any]:
@@ -645,6 +673,8 @@ def _views_without_records() -> dict[str, Any]:
         "failures": {},
         "outcome": None,
         "candidates": [],
+        "iterations": 0,
+        "problems_by_attempt": {},
         "by_id": {},
         "unchanged_ids": set(),
         "tool_calling_candidate": None,
@@ -652,6 +682,7 @@ def _views_without_records() -> dict[str, Any]:
         "_critic_status": {},
         "critics": frozenset(),
         "silent_graders": frozenset(),
+        "says_done": False,
         "only_critics": False,
         "aggregates": {},
         "scores": {},
@@ -661,15 +692,15 @@ def _views_without_records() -> dict[str, Any]:
 
 
 # What a record of each kind leaves unchanged: fields and views. `+` copies them to the new trace, so that planning stays fast.
-_CANDIDATE_VIEWS = ("candidates", "by_id", "unchanged_ids", "replaced_ids", "tool_calling_candidate")
+_CANDIDATE_VIEWS = ("iterations", "candidates", "by_id", "unchanged_ids", "replaced_ids", "tool_calling_candidate")
 _CRITIC_VIEWS = ("_critic_status", "silent_graders", "critics", "scorers", "only_critics")
 _FEEDBACK_VIEWS = ("records_by_slot", "graders", "outcome", "comparisons", "feedback")
-_SCORE_FREE_VIEWS = (*_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
+_SCORE_FREE_VIEWS = ("says_done", "problems_by_attempt", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
 _GRADE_VIEWS = ("feedback", "aggregates", "scores")
-_RECORDED_VIEWS = ("graders", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS)
-_FIELDS = ("task", "panel", "resumed_at", "settings")
+_RECORDED_VIEWS = ("graders", "says_done", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS)
+_FIELDS = ("task", "panel", "resumed_at", "settings", "problems_by_attempt")
 UNAFFECTED_VIEWS: dict[type, tuple[str, ...]] = {
-    Candidate: (*_FIELDS, "graders", "outcome", "comparisons", *_CRITIC_VIEWS),
+    Candidate: (*_FIELDS, "graders", "outcome", "comparisons", "says_done", *_CRITIC_VIEWS),
     Feedback: (*_FIELDS, "graders", "outcome", "comparisons", *_CANDIDATE_VIEWS),
     Comparison: (*_FIELDS, "outcome", *_RECORDED_VIEWS),
     Failure: (*_FIELDS, "outcome", "comparisons", "records_by_slot", "graded_candidates", "score_history", *_RECORDED_VIEWS),

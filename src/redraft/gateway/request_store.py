@@ -10,6 +10,9 @@ A request with `store: false` is kept at level "metadata" at most. Facts hold no
 journal has one run for each model that clients name, so `redraft view` shows it, also while the gateway runs. Its lock lets one
 process at a time use the folder.
 
+A request whose facts have an outcome has its whole trace in the journal: the last facts are written after it, except once the
+journal cannot be written.
+
 Nothing here makes a request fail: errors are counted, logged once, and tell `RequestStore.problem` until writing works again.
 """
 
@@ -18,7 +21,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +32,7 @@ from ..core.serialize import record_to_json
 from ..core.task import Task
 from ..core.trace import Trace
 from ..errors import StoreError
+from ..jsontext import dumps_text
 from ..log import log
 from ..runs.row_result import RowResult, row_result
 from ..storage.journal import Journal
@@ -144,7 +150,7 @@ class RequestStore:
 
     async def wait_for_commit(self) -> None:
         """Wait until what was recorded before is committed, so that it survives `kill -9`. Returns even if that fails."""
-        for part in (self._table, self._journal):
+        for part in (self._journal, self._table):  # in this order: the commit of one puts rows in the other
             try:
                 await part.wait_for_commit()
             except StoreError as error:
@@ -152,6 +158,8 @@ class RequestStore:
 
     def find(self, trace_id: str) -> StoredRequest | None:
         """Return a request; None if the store has none of that ID. Blocks."""
+        with suppress(StoreError):  # what could not be committed is in no file
+            self._journal.flush()
         facts = self._table.find(trace_id)
         return StoredRequest(facts, _stored_trace(self._journal, facts)) if facts else None
 
@@ -186,8 +194,8 @@ class RequestStore:
         """Commit everything and release the files. Requests without an outcome get "interrupted"."""
         for recorder in list(self._open_requests.values()):
             recorder.interrupt()
-        self._table.close()
         self._journal.close()
+        self._table.close()
 
     # --- for RequestRecorder ---
 
@@ -196,17 +204,20 @@ class RequestStore:
         """The journal that is open at present."""
         return self._journal
 
-    def next_position(self, model: str) -> int:
+    def next_position(self, journal: Journal, model: str) -> int:
         """Return the position of a new row, and create its run if there is none."""
-        if not self._journal.has_run(model):
-            self._journal.update_run(model, model=model, invocation=1)
+        if not journal.has_run(model):
+            journal.update_run(model, model=model, invocation=1)
         self._positions[model] = position = self._positions.get(model, -1) + 1
         return position
 
-    def end(self, facts: RequestFacts) -> None:
-        """Record the last facts of a request."""
+    def end(self, facts: RequestFacts, journal: Journal | None) -> None:
+        """Record the last facts of a request, once the journal that has its trace, if there is one, has committed it."""
         self._open_requests.pop(facts.trace_id, None)
-        if facts.level != "off":
+        if journal:
+            self._table.announce(facts)
+            journal.call_after_commit(partial(self._table.put, facts))
+        elif facts.level != "off":
             self._table.put(facts)
 
     def report(self, error: StoreError) -> None:
@@ -225,12 +236,24 @@ class RequestStore:
     def _close_interrupted(self) -> None:
         """Give an outcome to what an earlier process left without: rows of the table, and traces that have no row there."""
         for facts in self._table.in_progress():
-            self._table.put(_interrupted_request(facts, _stored_trace(self._journal, facts)))
+            self._table.put(self._last_facts(facts))
         for run in self._journal.runs():
             for id in self._table.missing_ids(self._journal.row_ids(run.name)):
-                facts = RequestFacts(id, time.time(), model=run.name, level="full")
-                self._table.put(_interrupted_request(facts, _stored_trace(self._journal, facts)))
+                self._table.put(self._last_facts(RequestFacts(id, time.time(), model=run.name, level="full")))
+        self._table.forget_announced()
         self._table.flush()
+
+    def _last_facts(self, facts: RequestFacts) -> RequestFacts:
+        """Return the last facts of a request of an earlier process: those announced, if its trace is complete."""
+        announced, trace = self._table.announced.get(facts.trace_id), _stored_trace(self._journal, facts)
+        if announced and trace and (trace.outcome or self._has_result(facts)):
+            return announced
+        return _interrupted_request(facts, trace)
+
+    def _has_result(self, facts: RequestFacts) -> bool:
+        """Return whether the journal has the result of a request, which is written last."""
+        rows = self._journal.rows_by_id(facts.model, [facts.trace_id])
+        return any(row.result is not None for row in rows.values())
 
 
 class RequestRecorder:
@@ -300,14 +323,14 @@ class RequestRecorder:
             trace_bytes=self._trace_bytes,
             **changes,
         )
-        self._store.end(self.facts)
+        self._store.end(self.facts, self._journal)
 
     def _write(self, trace: Trace) -> None:
         """Write new records; all of them if the journal was opened again since the last call."""
         journal, id, model = self._store.journal, self.facts.trace_id, self.facts.model
         if journal is not self._journal:
-            position = self._store.next_position(model)
-            journal.begin_row(model, id, position, "", {}, trace.header())
+            position = self._store.next_position(journal, model)
+            journal.begin_row(model, id, position, "", {}, dumps_text(trace.header()))
             self._journal, self._record_count, self._trace_bytes = journal, 0, task_bytes(trace)
         lines = [record_to_json(record) for record in trace.records[self._record_count :]]
         if lines:
@@ -326,7 +349,8 @@ class RequestRecorder:
     def _write_result(self, result: RowResult) -> None:
         """Write the result of a trace, so that `redraft view` shows its figures."""
         self._trace_bytes += len(result.columns["best"] or "") + RESULT_BYTES
-        self._store.journal.finish_row(self.facts.model, self.facts.trace_id, result.status, result.as_data())
+        assert self._journal
+        self._journal.finish_row(self.facts.model, self.facts.trace_id, result.status, result.as_data())
 
 
 def exchange_trace(request: bytes, reply: bytes, model: str) -> Trace:

@@ -3,6 +3,9 @@
 One thread commits. `RequestTable.put` returns within microseconds, and what was put survives `kill -9` from then on: it is also a
 line of the file NAME.pending, which is read again at the next start. Rows that cannot be committed wait in memory, at most
 MAX_WAITING of them, and are tried again; `RequestTable.error` says why. A row has no outcome while its request is being answered.
+
+A row that tells of a stored trace is only announced at first, in NAME.pending, and put once that trace is committed elsewhere. At
+the next start it is in `RequestTable.announced`, and counts if the trace is there.
 """
 
 from __future__ import annotations
@@ -129,12 +132,14 @@ class PendingRows:
             with suppress(OSError, TypeError):
                 self._size += self._file.write(orjson.dumps(row_values(facts)) + b"\n")
 
-    def clear(self, *, above: int) -> None:
-        """Remove all rows, if the file is larger than so many bytes."""
+    def replace(self, rows: Iterable[RequestFacts], *, above: int) -> None:
+        """Replace all rows by these, if the file is larger than so many bytes."""
         if self._size > above:
             with suppress(OSError):
                 self._file.truncate(0)
                 self._size = self._file.seek(0)
+            for facts in rows:
+                self.add(facts)
 
     def close(self) -> None:
         """Release the file, and remove it if it is empty."""
@@ -144,7 +149,10 @@ class PendingRows:
 
 
 class RequestTable:
-    """The open table, which one process at a time may write. `on_error` is called with each error, from any thread."""
+    """The open table, which one process at a time may write. `on_error` is called with each error, from any thread.
+
+    `announced`: the last facts of requests with a trace, by ID, that are announced and not put yet, here or by an earlier process.
+    """
 
     def __init__(self, path: Path, on_error: Callable[[StoreError], None]) -> None:
         self.path, self._on_error = path, on_error
@@ -157,17 +165,33 @@ class RequestTable:
             raise _store_error(path, "opened", error) from error
         self._queue: SimpleQueue[RequestFacts | Notification | None] = SimpleQueue()
         self._pending, self._lock = PendingRows(path.with_name(f"{path.name}.pending")), Lock()
+        self.announced: dict[str, RequestFacts] = {}
         for facts in self._pending.read():
-            self._queue.put(facts)
+            if facts.outcome and facts.trace_bytes:
+                self.announced[facts.trace_id] = facts
+            else:
+                self._queue.put(facts)
         self._closing = Event()
         self._urgent = Event()
         self._thread = Thread(target=self._run, name="redraft-requests", daemon=True)
         self._thread.start()
 
-    def put(self, facts: RequestFacts) -> None:
-        """Write a row, replacing that of the same request. Returns at once."""
+    def announce(self, facts: RequestFacts) -> None:
+        """Note the last facts of a request that has a trace, which are put once that is committed. Returns at once."""
         with self._lock:
             self._pending.add(facts)
+            self.announced[facts.trace_id] = facts
+
+    def forget_announced(self) -> None:
+        """Forget what was announced and not put."""
+        with self._lock:
+            self.announced.clear()
+
+    def put(self, facts: RequestFacts) -> None:
+        """Write a row, replacing that of the same request. Returns at once, and may be called from any thread."""
+        with self._lock:
+            if self.announced.pop(facts.trace_id, None) is not facts:
+                self._pending.add(facts)
             self._queue.put(facts)
 
     def flush(self) -> None:
@@ -273,7 +297,7 @@ class RequestTable:
         if not rows:
             with self._lock:
                 if self._queue.empty():
-                    self._pending.clear(above=above)
+                    self._pending.replace(self.announced.values(), above=above)
 
     def _next_group(self, rows: list[RequestFacts]) -> tuple[list[Notification], bool]:
         """Add what is in the queue to `rows`, and return those to notify after the commit, and whether the table is still open.

@@ -1,14 +1,16 @@
 """The progress of a call, and what it used: notes are sent while it works, the latest one only,
-and again every few seconds without news.
+and again every few seconds without news. The last one goes out before the result.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TypeAlias
 
+from ..core.cancellation import cancel_and_wait
 from ..core.records import Candidate, Failure, Feedback, Record
 from ..core.steps import Step, Stop
 from ..core.trace import Trace
@@ -17,6 +19,7 @@ from ..text import strip_control_sequences
 from ..usage import NO_USAGE, Usage
 
 ALIVE_SECONDS = 5.0  # clients give up on a call that is silent for long
+LAST_NOTE_SECONDS = 1.0  # at most, that the result waits for a client that does not read the last note
 MAX_NOTE = 300  # characters
 
 SendProgress: TypeAlias = Callable[[float, None, str], Awaitable[None]]
@@ -28,7 +31,7 @@ class CallProgress:
 
     def __init__(self) -> None:
         self.usage: Usage = NO_USAGE
-        self._changed = asyncio.Event()
+        self._changed, self._is_over = asyncio.Event(), False
         self._note, self._best, self._count = "started", "", 0
         self._began = monotonic()
 
@@ -59,8 +62,25 @@ class CallProgress:
         if trace.graded_candidates:
             self._best = f" · best so far {format_score(trace.score)}"
 
-    async def send_to(self, send: SendProgress) -> None:
-        """Send notes until cancelled. Without news, the last one is repeated with the time."""
+    @asynccontextmanager
+    async def sent_to(self, send: SendProgress) -> AsyncGenerator[None, None]:
+        """Send notes within the context. At its end, also after an error, the last one is sent, unless that takes too long."""
+        sending = asyncio.ensure_future(self._send_notes(send))
+        try:
+            yield
+        except asyncio.CancelledError:
+            sending.cancel()  # the client does not want to hear more
+            raise
+        finally:
+            self._is_over = True
+            self._changed.set()
+            try:
+                await asyncio.wait([sending], timeout=LAST_NOTE_SECONDS)
+            finally:
+                await cancel_and_wait([sending])
+
+    async def _send_notes(self, send: SendProgress) -> None:
+        """Send notes to the end of the context. Without news, the latest one is repeated with the time."""
         sent = 0
         while True:
             elapsed = ""
@@ -74,3 +94,5 @@ class CallProgress:
             if self._count > sent:
                 sent = self._count
                 await send(sent, None, self._note + self._best + elapsed)
+            if self._is_over and self._count == sent:
+                return

@@ -21,7 +21,6 @@ from pydantic import ValidationError
 
 from .. import __version__
 from ..checks import unknown_name_message
-from ..core.cancellation import cancel_and_wait
 from ..error_text import error_text
 from ..errors import RedraftError
 from ..jsontext import check_bounds, replace_lone_surrogates
@@ -117,13 +116,11 @@ class OverlargeInputError(RedraftError):
 
 
 async def _work(tool: ToolEntry, call: ToolInput, bench: Workbench, context: Context, progress: CallProgress) -> ToolResult:
-    """Run a tool, and send its progress if the client asks for it."""
-    asks = bool(context.meta and "progress_token" in context.meta)
-    sending = [asyncio.ensure_future(progress.send_to(context.session.report_progress))] if asks else []
-    try:
+    """Run a tool. If the client asks for its progress, send that, to the last note before the result or the error."""
+    if not (context.meta and "progress_token" in context.meta):
         return await tool.run(call, bench, progress)
-    finally:
-        await cancel_and_wait(sending)
+    async with progress.sent_to(context.session.report_progress):
+        return await tool.run(call, bench, progress)
 
 
 async def _run_apart(work: Coroutine[Any, Any, T]) -> T:

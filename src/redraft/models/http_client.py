@@ -262,11 +262,11 @@ def _payload_classes() -> tuple[type, type]:
 
         def write(self, writer: Any) -> Any:  # (called by aiohttp before 3.12)
             self.on_send()
-            return super().write(writer)  # type: ignore[misc]
+            return super().write(writer)  # type: ignore[misc]  # (a payload class is the next base)
 
         def write_with_length(self, writer: Any, content_length: int | None) -> Any:
             self.on_send()
-            return super().write_with_length(writer, content_length)  # type: ignore[misc]
+            return super().write_with_length(writer, content_length)  # type: ignore[misc]  # (the same)
 
     class NotifyingBytes(SendNotifier, BytesPayload):
         pass

@@ -27,6 +27,7 @@ from .limits import affordable_count, asks_model, exhausted_reason, mean_need, m
 from .musts import p_meets_broken_must, p_meets_musts
 from .prompts import Prompts
 from .regrading import (
+    can_repeat,
     extra_asks,
     missing_repeats,
     readable_share,
@@ -142,7 +143,7 @@ class Adaptive(NoiseAwarePlan):
         """Return the next steps with the choices behind them. `left`: what the task may still spend."""
         if final_steps := stop_for_tool_calls(trace, self.base_plan.missing_drafts):
             return PlanDecision(final_steps)
-        if not trace.scorers or trace.only_critics or (llm_graders(trace.panel) and not llm_graders(trace.scorers)):
+        if not trace.scorers or trace.only_critics or (not llm_graders(trace.scorers) and llm_graders(trace.panel)):
             return PlanDecision(self.base_plan(trace))  # no grader measures quality, or scores are computed and have no noise
         missing = self.base_plan.missing_steps(trace)
         if missing and self.is_to_stay_unseen(trace, left):
@@ -171,9 +172,9 @@ class Adaptive(NoiseAwarePlan):
         continues = False
         if end is None:
             choices, end = self.choices(estimated, posterior, left), self.stop_for_limits(estimated, posterior, left)
-            if self.width_of_round(estimated, left) > 1:
+            if (width := self.width_of_round(estimated, left)) > 1:
                 choices = self.text_choices(choices)
-            chosen = self.next_round(estimated, posterior, choices, left)
+            chosen = self.next_round(estimated, posterior, choices, width, left)
             continues = bool(chosen)
             if last := self.unseen_refinement(estimated, posterior, chosen, left):
                 return PlanDecision([last], choices, continues)
@@ -184,14 +185,15 @@ class Adaptive(NoiseAwarePlan):
             return PlanDecision(comparison, choices, continues)
         return PlanDecision([with_note(ending.with_estimate(end), trace, self.base_plan)], choices, continues)
 
-    def next_round(self, trace: Trace, posterior: Posterior, choices: Sequence[PlanChoice], left: Left) -> list[PlanChoice]:
-        """Return the choices of the next round; none if no choice is worth its price.
+    def next_round(
+        self, trace: Trace, posterior: Posterior, choices: Sequence[PlanChoice], width: int, left: Left
+    ) -> list[PlanChoice]:
+        """Return the choices of the next round, at most `width`; none if no choice is worth its price.
 
         The first is the best one. If a round may have several, which are texts, the later ones are those that gain most if the
         earlier ones come out as expected: rounds are few, so each is filled.
         """
         chosen: list[PlanChoice] = []
-        width = self.width_of_round(trace, left)
         while first := max(choices, key=lambda choice: choice.gain_per_cost, default=None):
             if first.gain_per_cost < self.min_expected_gain and not (chosen and first.expected_gain > 0):
                 break
@@ -299,16 +301,17 @@ class Adaptive(NoiseAwarePlan):
 
         An action that cannot be paid for to its end is left out.
         """
-        best, top = trace.best, top_candidates(trace)
+        best, top, calls_each = trace.best, top_candidates(trace), calls_per_candidate(trace)
         if best is None:
             return []
-        calls = self.calls_left(trace) - len(chosen) * calls_per_candidate(trace)
-        needs = step_needs(trace, [*left.limit_names, self.cost_unit])
+        calls = self.calls_left(trace) - len(chosen) * calls_each
+        needs = step_needs(trace, [self.cost_unit] if left is UNLIMITED else [*left.limit_names, self.cost_unit])
         costs = step_costs(needs, self.cost_unit)
-        can_write = calls >= calls_per_candidate(trace) and (left is UNLIMITED or left.allows(needs.graded_text))
+        can_write = calls >= calls_each and (left is UNLIMITED or left.allows(needs.graded_text))
         if not trace.meets_musts(best.id):
             return self.choices_for_musts(trace, costs) if can_write else []
-        rival = max((best.id, *(id for id in posterior.means if id < 0)), key=posterior.means.__getitem__)  # ids < 0 are imagined
+        imagined = [id for id in posterior.means if id < 0] if chosen else []
+        rival = max([best.id, *imagined], key=posterior.means.__getitem__) if imagined else best.id
         refined = [] if self.allow_new_drafts else [choice.candidate for choice in chosen if choice.action == "a refinement"]
         choices: list[PlanChoice] = []
         if can_write:
@@ -320,11 +323,12 @@ class Adaptive(NoiseAwarePlan):
             if self.can_draft(trace):
                 gain = posterior.value_of_candidate("generate", None, rival) * p_counts(trace, "generate")
                 choices.append(PlanChoice("a new draft", None, gain, costs.candidate))
-        choices += self.choices_of_unread(trace, posterior, best, calls, costs)
+        if trace.failures:
+            choices += self.choices_of_unread(trace, posterior, best, calls, costs)
         judges = len(scoring_judges(trace))
         if len(top) > 1 and 0 < judges <= calls and left.allows(needs.repeat):
             for c, other in zip(top, [top[1], *[top[0]] * (len(top) - 1)], strict=True):
-                if len(trace.missing(repeat_steps(trace, c))) == judges:  # no judge failed before
+                if can_repeat(trace, c):
                     choices.append(PlanChoice("another grade", c, posterior.value_of_repeat(c.id, other.id), costs.repeat))
         return choices
 
@@ -340,7 +344,7 @@ class Adaptive(NoiseAwarePlan):
     ) -> Iterator[PlanChoice]:
         """Yield the choices to ask again for grades that could not be read: without a score, no text is returned."""
         judges = max(1, len(scoring_judges(trace)))  # a grader that computes may be unreadable, too
-        for c in trace.candidates if trace.failures else ():
+        for c in trace.candidates:
             again = repeated_unreadable_grades(trace, c)
             if again and len(again) <= calls:
                 gain = posterior.value_of_first_score(c.id, best.id) * readable_share(trace) ** len(again)
@@ -403,7 +407,7 @@ class Adaptive(NoiseAwarePlan):
 
 def calls_per_candidate(trace: Trace) -> int:
     """Return the calls for one more text: to write it, and for all its grades."""
-    return 1 + sum([grader.repeats for grader in trace.pointwise_graders if not grader.model_free])
+    return 1 + sum([grader.repeats for grader in trace.graders.judges])
 
 
 def p_counts(trace: Trace, role: str) -> float:

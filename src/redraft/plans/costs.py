@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..usage import Usage
 from . import CostUnit
-from .limits import Left, StepNeeds
+from .limits import StepNeeds
 
 UNIT_PHRASES = {"calls": "a call", "tokens": "for 1,000 tokens", "usd": "for a USD"}
 
@@ -20,19 +20,10 @@ class StepCosts(NamedTuple):
 
 
 def step_costs(needs: StepNeeds, unit: CostUnit) -> StepCosts:
-    """Return the costs of steps that need so much."""
-    return StepCosts(cost(needs.text, unit), cost(needs.graded_text, unit), cost(needs.repeat, unit))
-
-
-def cost(need: Left, unit: CostUnit) -> float | None:
-    """Return the cost of a need (tokens in thousands); None if unknown."""
-    match unit:
-        case "calls":
-            return need.calls
-        case "tokens":
-            return None if need.tokens is None else need.tokens / 1000
-        case "usd":
-            return need.usd
+    """Return the costs of steps that need so much (tokens in thousands)."""
+    text, grades, repeat = getattr(needs.text, unit), getattr(needs.grades, unit), getattr(needs.repeat, unit)
+    costs = text, None if text is None or grades is None else text + grades, repeat
+    return StepCosts(*[cost / 1000 if cost is not None and unit == "tokens" else cost for cost in costs])
 
 
 def answer_cost(usage: Usage, unit: CostUnit) -> float | None:

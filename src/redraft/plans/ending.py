@@ -71,7 +71,7 @@ class Ending:
         if best is None or self.confidence == 0.5 or (sd := self.posterior.sd_of(best.id)) < MIN_SD:
             return self.trace
         move = normal_quantile(1 - self.confidence) * sd
-        return self.trace.with_scores({id: mean + move for id, mean in self.posterior.means.items()})
+        return self.trace.with_scores({id: mean + move for id, mean in self.posterior.means.items()}, best)
 
     def with_confidence_by_labels(self, by_labels: LabelPosterior) -> Trace:
         """Return the trace with estimates that reach the target if people's label does with the probability `confidence`.

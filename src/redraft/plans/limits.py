@@ -99,7 +99,7 @@ def step_needs(trace: Trace, amounts: Collection[str] = AMOUNTS) -> StepNeeds:
 
     `amounts`: the names of those to compute; the others are None, except calls.
     """
-    judges = [grader for grader in trace.pointwise_graders if not grader.model_free]
+    judges = trace.graders.judges
     texts = [(c.usage, c.seconds) for c in trace.candidates if c.role in {"generate", "refine"}]
     grades: dict[str, list[Sample]] = {judge.name: [] for judge in judges}
     for feedback in trace.feedback.values():
@@ -110,8 +110,8 @@ def step_needs(trace: Trace, amounts: Collection[str] = AMOUNTS) -> StepNeeds:
     scoring = {judge.name for judge in trace.scorers}
     return StepNeeds(
         mean_need(texts, amounts),
-        at_once((need, judge.repeats) for judge, need in each),
-        at_once((need, 1) for judge, need in each if judge.name in scoring),
+        at_once([(need, judge.repeats) for judge, need in each]),
+        at_once([(need, 1) for judge, need in each if judge.name in scoring]),
     )
 
 
@@ -123,6 +123,8 @@ def mean_need(samples: Sequence[Sample], amounts: Collection[str] = AMOUNTS) -> 
     if not samples:
         return ONE_CALL
     calls = [usage.calls + usage.cached_calls - usage.retried_calls for usage, _ in samples]
+    if tuple(amounts) == ("calls",):  # most plans count calls only
+        return Left(max(1.0, sum(calls) / len(calls)))
     uncached = [usage for usage, _ in samples if not usage.cached_calls]  # of cached answers, only the sum of tokens is known
     return Left(
         max(1.0, sum(calls) / len(calls)),
@@ -145,9 +147,8 @@ def total(needs: Iterable[Left]) -> Left:
     return Left(*(None if None in values else sum(values) for values in columns))
 
 
-def at_once(needs: Iterable[tuple[Left, int]]) -> Left:
+def at_once(needs: Sequence[tuple[Left, int]]) -> Left:
     """Return the needs of steps that are made at the same time, each so many times."""
-    needs = [*needs]
     if not needs:
         return NOTHING
     if len(needs) == 1 and needs[0][1] == 1:

@@ -23,6 +23,13 @@ def repeat_steps(trace: Trace, candidate: Candidate) -> list[Grade]:
     return [Grade(judge.name, trace.task, candidate, next_repeat(trace, judge, candidate)) for judge in scoring_judges(trace)]
 
 
+def can_repeat(trace: Trace, candidate: Candidate) -> bool:
+    """Whether none of the steps for one more grade of a candidate has failed before, so that all can be made."""
+    graders = [f.grader for f in trace.feedback[candidate.id]]
+    slots = [("feedback", candidate.id, judge.name, graders.count(judge.name)) for judge in scoring_judges(trace)]
+    return not any(slot in trace.records_by_slot or slot in trace.failures for slot in slots)
+
+
 def second_looks(trace: Trace) -> list[Grade]:
     """Return the missing steps for one more grade of the first answer by every judge, once that answer has a score."""
     if not trace.candidates or trace.scores[trace.candidates[0].id] is None:

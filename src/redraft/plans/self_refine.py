@@ -148,6 +148,8 @@ def missing_grades(trace: Trace, candidates: Sequence[Candidate], graders: Seque
     if not (candidates and graders):
         return []
     critics, scores, unchanged = trace.critics, trace.scores, trace.unchanged_ids
+    if not critics and trace.scorers and len(trace.graded_candidates) == len(trace.candidates):
+        return []
     ungraded = [c for c in candidates if (critics or scores[c.id] is None) and c.id not in unchanged]
     if not ungraded:
         return []

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum
+from operator import mul
 from typing import NamedTuple, TypeAlias
 
 from .likelihood import MIN_PRECISION, ScoreInterval, Site, Vector, update_sites
@@ -50,9 +51,9 @@ class FilteredScores:
         """Add the scores of text `i` of the tree, if it has any."""
         if not (text.value.precision or text.intervals):
             return
-        cov = tree.impression_covs(i, self.indices)
-        weights = [dot(row, cov) for row in self.precision]
-        score_mean, variance = tree.impression_mean(i) + dot(self.alpha, cov), tree.impression_cov(i, i) - dot(weights, cov)
+        *cov, variance = tree.impression_covs_before(i, [*self.indices, i])
+        weights = [sum(map(mul, row, cov)) for row in self.precision]
+        score_mean, variance = tree.impression_means[i] + dot(self.alpha, cov), variance - dot(weights, cov)
         mean, remaining = after_observation(score_mean, variance, text.value)
         sites = update_sites(text.intervals, [NO_SITE] * len(text.intervals), mean, remaining, tree.interval_noise)
         total = total_site(text.value, sites)
@@ -63,32 +64,34 @@ class FilteredScores:
 
     def extend(self, weights: Vector, variance: float, surprise: float) -> None:
         """Add a row to K^-1. `weights`: K^-1 Cov(y, y'); `variance` and `surprise` are those of y', given the others."""
-        last = [*(-weight / variance for weight in weights), 1 / variance]
+        last = [-weight / variance for weight in weights]
+        last.append(1 / variance)
         rows = zip(self.precision, weights, last, strict=False)
-        self.precision = [[p - w * x for p, x in zip(row, last, strict=False)] + [end] for row, w, end in rows]
+        self.precision = [[*[p - w * x for p, x in zip(row, last, strict=False)], end] for row, w, end in rows]
         self.precision.append(last)
         self.alpha = [a + x * surprise for a, x in zip([*self.alpha, 0.0], last, strict=True)]
 
     def swept_totals(self, texts: Sequence[TextScores], interval_noise: float) -> list[Site]:
         """Return the totals after one more sweep, in which each observation sees all others."""
         swept: list[Site] = []
-        for n, i in enumerate(self.indices):
-            noise = 1 / self.totals[n].precision
-            mean = noise * (self.totals[n].weighted_value - self.alpha[n])
-            sites = update_sites(
-                texts[i].intervals, self.sites[n], mean, noise - noise * noise * self.precision[n][n], interval_noise
-            )
-            swept.append(total_site(texts[i].value, sites))
+        for n, (i, sites, (precision, weighted_value)) in enumerate(zip(self.indices, self.sites, self.totals, strict=True)):
+            _, value, intervals = texts[i]
+            if not intervals:  # a value remains what it is
+                swept.append(total_site(value, ()))
+                continue
+            noise = 1 / precision
+            mean, variance = noise * (weighted_value - self.alpha[n]), noise - noise * noise * self.precision[n][n]
+            swept.append(total_site(value, update_sites(intervals, sites, mean, variance, interval_noise)))
         return swept
 
 
 def total_site(value: Site, sites: Sequence[Site]) -> Site:
     """Return the observation that is worth a value and the observations for intervals of the same text."""
     precision, weighted_value = value
-    for site in sites:
-        precision += site.precision
-        weighted_value += site.weighted_value
-    return Site(max(precision, MIN_PRECISION), weighted_value)
+    for more, weighted in sites:
+        precision += more
+        weighted_value += weighted
+    return Site(max(MIN_PRECISION, precision), weighted_value)
 
 
 def after_observation(mean: float, variance: float, value: Site) -> tuple[float, float]:
@@ -137,6 +140,8 @@ def value_site(value: NoisyScore, noise: float) -> Site:
 
 def means_of_equals(totals: Sequence[Site], classes: Sequence[int]) -> list[Site]:
     """Return the observations, each the mean of its class: the order of the updates does not decide between equal texts."""
+    if len(set(classes)) == len(classes):
+        return list(totals)
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for n, number in enumerate(classes):
         groups[number].append(n)
@@ -156,7 +161,7 @@ def symmetry_classes(texts: Sequence[TextScores]) -> list[int]:
     children: list[list[int]] = [[] for _ in texts]
     for i in reversed(range(len(texts))):
         text = texts[i]
-        branch = text.node.role, text.value, *(interval[1:] for interval in text.intervals), *sorted(children[i])
+        branch = text.node.role, text.value, *[interval[1:] for interval in text.intervals], *sorted(children[i])
         branches[i] = numbers.setdefault(branch, len(numbers))
         if text.node.parent is not None:
             children[text.node.parent].append(branches[i])

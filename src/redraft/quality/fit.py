@@ -27,6 +27,7 @@ LIFT_CAUTION = 1.5  # errors of the lift that a move must exceed: tasks of sever
 MAX_SEARCH_ROUNDS = 60
 EM_STEPS = 8  # of the EM algorithm, whose limit is extrapolated; with 3, values far from the prior ones are not reached
 MAX_MISSING = 0.8  # share of the information about a coordinate that may be missing because scores are intervals
+MAX_SHARED_TEXTS = 16  # of a tree that extends another one: few long ones begin alike, and each copy takes memory
 SEARCH_TOLERANCE = 0.01  # shortest steps of the search, as shares of tau
 # tau: standard deviation of each coordinate around its previous value, for spreads that of the logarithm
 HYPERPRIOR_SD = {
@@ -149,7 +150,7 @@ def with_latent_scores(task: Observations, priors: Priors) -> Observations:
     alpha = tree.backward_solve(tree.innovations(scores))
     latent: list[float] = []
     for n, i in enumerate(tree.graded_indices):
-        mean = tree.impression_mean(i) + dot(tree.impression_covs(i, tree.graded_indices), alpha)
+        mean = tree.impression_means[i] + dot(tree.impression_covs(i, tree.graded_indices), alpha)
         latent.append(mean + tree.noise_variance(task.shape.nodes[i].noise_weight or 0.0) * alpha[n])
     return task._replace(scores=tuple(latent), intervals=(), values={})
 
@@ -212,8 +213,11 @@ class Search:
         priors = moved_priors(self.prior, moves)
         if priors is None:
             return -inf
-        penalties = [-((move / HYPERPRIOR_SD[name]) ** 2) / 2 for name, move in moves.items()]
-        return fsum([*penalties, *(term for shape, group in self.groups.items() for term in log_likelihoods(shape, group, priors))])
+        terms = [-((move / HYPERPRIOR_SD[name]) ** 2) / 2 for name, move in moves.items()]
+        trees: dict[TreeShape, GaussianTree] = {}
+        for shape, group in self.groups.items():
+            terms += log_likelihoods(tree_by_prefix(shape, priors, trees), group)
+        return fsum(terms)
 
 
 def diagonal_of_inverse(matrix: Sequence[Sequence[float]]) -> list[float]:
@@ -258,9 +262,19 @@ def scaled_sd(before: float, log_factor: float) -> float | None:
     return None if sd < min(MIN_SD, before) else sd
 
 
-def log_likelihoods(shape: TreeShape, observations: Iterable[Observations], priors: Priors) -> Iterator[float]:
+def tree_by_prefix(shape: TreeShape, priors: Priors, trees: dict[TreeShape, GaussianTree]) -> GaussianTree:
+    """Return the tree of a shape. `trees` has those made so far with these priors: most tasks begin alike."""
+    if not 1 < len(shape.nodes) <= MAX_SHARED_TEXTS:
+        return GaussianTree(shape, priors)
+    tree = trees.get(shape)
+    if tree is None:
+        prefix = tree_by_prefix(shape._replace(nodes=shape.nodes[:-1]), priors, trees)
+        tree = trees[shape] = GaussianTree(shape, priors, prefix)
+    return tree
+
+
+def log_likelihoods(tree: GaussianTree, observations: Iterable[Observations]) -> Iterator[float]:
     """Yield the log likelihood of the scores of each task, for tasks of one shape."""
-    tree = GaussianTree(shape, priors)
     half_log_det = sum(log(row[-1]) for row in tree.cholesky)
     for task in observations:
         yield -half_log_det - sum(z * z for z in tree.innovations(task.scores)) / 2

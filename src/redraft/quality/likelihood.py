@@ -102,16 +102,16 @@ def interval_moments(low: float, high: float) -> Moments:
 
     The shift is (phi(low) - phi(high)) / Z; the shrinkage, in [0, 1], is by how much the variance is below 1.
     """
+    sign = 1.0
     if low > 0:  # the upper tail, mirrored, keeps its digits
-        mirrored = interval_moments(-high, -low)
-        return Moments(mirrored.probability, -mirrored.shift, mirrored.shrinkage)
-    probability = normal_cdf(high) - normal_cdf(low)
+        low, high, sign = -high, -low, -1.0
+    probability = normal_cdf(high) - (normal_cdf(low) if low > -inf else 0.0)
     if probability < 1e-300:  # beyond 37 standard deviations: all of the mass is at the nearer bound
-        return Moments(0.0, min(high, 0.0), 1.0)
-    at_low, at_high = density(low), density(high)
+        return Moments(0.0, sign * min(high, 0.0), 1.0)
+    at_low, at_high = density(low) if low > -inf else 0.0, density(high) if high < inf else 0.0
     shift = (at_low - at_high) / probability
     edges = (low * at_low if at_low else 0.0) - (high * at_high if at_high else 0.0)
-    return Moments(probability, shift, min(1.0, max(0.0, shift * shift - edges / probability)))
+    return Moments(probability, sign * shift, min(1.0, max(0.0, shift * shift - edges / probability)))
 
 
 def density(x: float) -> float:
@@ -165,7 +165,7 @@ def expected_improvement_by_levels(mean: float, slope: float, score_mean: float,
     value, below, density_below = 0.0, 0.0, 0.0
     for bound in upper_bounds(step):
         z = (bound - score_mean) / score_sd
-        share, edge = normal_cdf(z), density(z)
+        share, edge = (normal_cdf(z), density(z)) if bound < inf else (1.0, 0.0)
         value += max(0.0, (share - below) * mean + slope * (density_below - edge))
         below, density_below = share, edge
     return value

@@ -10,14 +10,15 @@ the step may put in its place.
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import sqrt
+from operator import mul
 
+from ..core.trace import cached_view
 from .filtering import tree_with_intervals
 from .likelihood import SCORE_TOLERANCE, Vector, density, expected_improvement_by_levels, normal_cdf
 from .lineage import Node, Observations
 from .priors import Priors
-from .tree import FIRST_TEXT_INDEX, JITTER, GaussianTree, cached_tree, dot
+from .tree import FIRST_TEXT_INDEX, GaussianTree, ScorePrediction, cached_tree, dot
 
 MIN_SD = 1e-4  # below it, a quality is known
 DIGITS = 6  # of posterior means: rounding makes equal texts have equal means
@@ -52,24 +53,25 @@ class Posterior:
         posterior.node_indices, posterior.coarse_step = {**self.node_indices, id: len(tree.shape.nodes)}, self.coarse_step
         return posterior
 
-    @cached_property
+    @cached_view
     def _raw_means(self) -> Vector:
         """The posterior means of all qualities, not limited to [0, 1]."""
         qualities, weights = self.tree.qualities, [0.0] * len(self.tree.qualities.means)
         for i, weight in zip(self.tree.graded_indices, self.alpha, strict=True):
             weights[FIRST_TEXT_INDEX + i] = weight
-        return [mean + dot(row, weights) for mean, row in zip(qualities.means, qualities.cov, strict=True)]
+        return [mean + sum(map(mul, row, weights)) for mean, row in zip(qualities.means, qualities.cov, strict=True)]
 
-    @cached_property
+    @cached_view
     def means(self) -> dict[int, float]:
-        limited = [round(min(1.0, max(0.0, mean)), DIGITS) for mean in self._raw_means[FIRST_TEXT_INDEX:]]
+        raw = self._raw_means[FIRST_TEXT_INDEX:]
+        limited = [round(mean if 0.0 <= mean <= 1.0 else float(mean > 0), DIGITS) for mean in raw]
         return {id: limited[i] for id, i in self.node_indices.items()}
 
     def unlimited_mean(self, candidate: int) -> float:
         """Return the posterior mean of the quality of one candidate, not limited to [0, 1]."""
         return round(self._raw_means[FIRST_TEXT_INDEX + self.node_indices[candidate]], DIGITS)
 
-    @cached_property
+    @cached_view
     def sds(self) -> dict[int, float]:
         return {id: self.sd_of(id) for id in self.node_indices}
 
@@ -102,15 +104,10 @@ class Posterior:
 
     def value_of_candidate(self, role: str, parent: int | None, best: int) -> float:
         """Return the expected improvement over `best` of one more text, a draft or made from `parent`, scored once."""
-        text = self.tree.predict_candidate(role, None if parent is None else self.node_indices[parent])
-        rival = FIRST_TEXT_INDEX + self.node_indices[best]
-        rival_row = self.tree.qualities.cov[rival]
-        rival_cov = sum([weight * rival_row[i] for i, weight in text.quality_sources])
-        shift = text.quality_variance - dot(text.quality_cov, text.score_cov) - rival_cov
-        shift += dot(self.tree.whitened_cov(rival), text.score_cov)
-        mean = text.quality_mean + dot(text.quality_cov, self.innovations)
-        score_mean = text.score_mean + dot(text.score_cov, self.innovations)
-        return self._improvement(mean - self._raw_means[rival], shift / text.score_sd, score_mean, text.score_sd)
+        node, rival = None if parent is None else self.node_indices[parent], self.node_indices[best]
+        text, slope = self.tree.predict_candidate(role, node), self.tree.candidate_slope(role, node, rival)
+        mean = text.quality_mean + sum(map(mul, text.quality_cov, self.innovations))
+        return self._improvement(mean - self._raw_means[FIRST_TEXT_INDEX + rival], slope, text.score)
 
     def value_of_repeat(self, candidate: int, rival: int) -> float:
         """Return the expected improvement from one more score of `candidate`, which may change places with `rival`."""
@@ -120,22 +117,16 @@ class Posterior:
 
     def value_of_first_score(self, candidate: int, best: int) -> float:
         """Return the expected improvement over `best` if `candidate`, which cannot be returned without a score, gets one."""
-        tree, i = self.tree, self.node_indices[candidate]
-        one, other = FIRST_TEXT_INDEX + i, FIRST_TEXT_INDEX + self.node_indices[best]
-        score_cov = tree.whitened_repeat_cov(i)
-        shift = tree.qualities.cov[one][one] - dot(tree.whitened_cov(one), score_cov)
-        shift -= tree.qualities.cov[other][one] - dot(tree.whitened_cov(other), score_cov)
-        noise = tree.noise_variance(tree.shape.repeat_noise_weight)
-        score_sd = sqrt(max(tree.impression_cov(i, i) + noise - dot(score_cov, score_cov), JITTER))
-        lead = self._raw_means[one] - self._raw_means[other]
-        score_mean = tree.impression_mean(i) + dot(score_cov, self.innovations)
-        return self._improvement(lead, shift / score_sd, score_mean, score_sd)
+        i, rival = self.node_indices[candidate], self.node_indices[best]
+        score, slope = self.tree.predict_repeat(i), self.tree.repeat_slope(i, rival)
+        return self._improvement(self._raw_means[FIRST_TEXT_INDEX + i] - self._raw_means[FIRST_TEXT_INDEX + rival], slope, score)
 
-    def _improvement(self, lead: float, slope: float, score_mean: float, score_sd: float) -> float:
+    def _improvement(self, lead: float, slope: float, score: ScorePrediction) -> float:
         """Return E[max(0, lead)] after a score, with which the lead rises by `slope` per standard deviation."""
-        if self.coarse_step:
-            return expected_improvement_by_levels(lead, slope, score_mean, score_sd, self.coarse_step)
-        return expected_improvement(lead, abs(slope))
+        if not self.coarse_step:
+            return expected_improvement(lead, abs(slope))
+        score_mean = score.mean + sum(map(mul, score.cov, self.innovations))
+        return expected_improvement_by_levels(lead, slope, score_mean, score.sd, self.coarse_step)
 
 
 def expected_improvement(mean: float, sd: float) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import sqrt
 from operator import add, mul
 from typing import NamedTuple
@@ -20,6 +19,8 @@ from .priors import Priors
 JITTER = 1e-12  # added to variances: keeps the Cholesky factor regular for scores without noise
 REPAIR_SD = 0.02  # standard deviation by which an editor's repair changes the quality
 DRAFT_MEAN_INDEX, GAIN_INDEX, FIRST_TEXT_INDEX = 0, 1, 2  # in `qualities`: task level, task gain, then the texts
+REPEAT = "another grade"  # in place of the role of a new text
+THRESHOLD_INDEX = -1  # of what all scores have in common, which is no quality, in `whitened_covs`
 
 
 class Cause(NamedTuple):
@@ -62,18 +63,24 @@ class JointGaussian:
 
 
 class ScorePrediction(NamedTuple):
-    """One more text before it is scored: mean and variance of its quality, and what that is made of; its score's mean and sd.
+    """A score that is not given yet: its prior mean, its covariances with the whitened scores, and its sd given these."""
 
-    `quality_cov` and `score_cov` are the covariances of both with the whitened scores.
+    mean: float
+    cov: Vector
+    sd: float
+
+
+class TextPrediction(NamedTuple):
+    """One more text before it is scored: the prior mean and variance of its quality, and what that is made of; its score.
+
+    `quality_cov` are the covariances of its quality with the whitened scores.
     """
 
     quality_mean: float
     quality_variance: float
     quality_sources: Sequence[tuple[int, float]]
     quality_cov: Vector
-    score_cov: Vector
-    score_mean: float
-    score_sd: float
+    score: ScorePrediction
 
 
 class GaussianTree:
@@ -86,12 +93,17 @@ class GaussianTree:
         self.shape, self.priors = shape, priors
         self.qualities: JointGaussian = prefix.qualities.copy() if prefix else JointGaussian()
         self.biases: JointGaussian = prefix.biases.copy() if prefix else JointGaussian()
+        # of the impressions that the texts make: their prior means, and their covariances with it and the texts before it
+        self.impression_means: Vector = [*prefix.impression_means] if prefix else []
+        self.impression_rows: list[Vector] = [*prefix.impression_rows] if prefix else []
         self.graded_indices: list[int] = [*prefix.graded_indices] if prefix else []
         self.cholesky: list[Vector] = [*prefix.cholesky] if prefix else []  # L, of the score covariance
         # by index; those of the prefix lack the components of the new scores
         self.whitened_covs: dict[int, Vector] = {**prefix.whitened_covs} if prefix else {}
         self.whitened_bias_covs: dict[int, Vector] = {**prefix.whitened_bias_covs} if prefix else {}
-        self._prediction_cache: dict[tuple[str, int | None], ScorePrediction] = {}
+        self._text_predictions: dict[tuple[str, int | None], TextPrediction] = {}
+        self._repeat_predictions: dict[int, ScorePrediction] = {}
+        self._slopes: dict[tuple[str, int | None, int], float] = {}
         if prefix is None:
             self.qualities.add(Cause(priors.draft_mean, [], priors.draft_mean_sd**2))
             self.qualities.add(Cause(priors.gain, [], priors.gain_sd**2))
@@ -103,27 +115,26 @@ class GaussianTree:
         quality, bias = self.causes(node.role, node.parent)
         self.qualities.add(quality)
         self.biases.add(bias)
+        threshold = self.shape.threshold_sd**2
+        covariances = zip(self.qualities.cov[-1][FIRST_TEXT_INDEX:], self.biases.cov[-1], strict=True)
+        self.impression_rows.append([quality + bias + threshold for quality, bias in covariances])
+        self.impression_means.append(self.qualities.means[-1] + self.biases.means[-1])
         if node.noise_weight is not None:
-            self.add_score(len(self.biases.means) - 1, self.noise_variance(node.noise_weight))
+            self.add_score(len(self.impression_means) - 1, self.noise_variance(node.noise_weight))
 
     def add_score(self, i: int, noise: float) -> None:
         """Add a score of text `i` with this noise variance: a row of the Cholesky factor."""
-        row = self.forward_solve(self.impression_covs(i, self.graded_indices))
-        self.cholesky.append([*row, sqrt(max(self.impression_cov(i, i) + noise - dot(row, row), JITTER))])
         self.graded_indices.append(i)
+        self.cholesky.append(next_cholesky_row(self.cholesky, self.impression_covs_before(i, self.graded_indices), noise))
 
     def with_scores(self, noise_variances: Mapping[int, float]) -> GaussianTree:
         """Return the tree of the same texts with other scores: of these texts, by index, with these noise variances."""
-        tree = GaussianTree(self.shape._replace(nodes=()), self.priors)
-        tree.shape, tree.qualities, tree.biases = self.shape, self.qualities, self.biases
-        graded = tree.graded_indices = sorted(noise_variances)
-        for n, i in enumerate(graded):  # as in `add_score`, with one pass over each row
-            x: Vector = []
-            *covariances, variance = self.impression_covs(i, graded[: n + 1])
-            for covariance, row in zip(covariances, tree.cholesky, strict=True):
-                x.append((covariance - sum(map(mul, row, x))) / row[-1])
-            x.append(sqrt(max(variance + noise_variances[i] - sum(map(mul, x, x)), JITTER)))
-            tree.cholesky.append(x)
+        graded, cholesky = sorted(noise_variances), list[Vector]()
+        for n, i in enumerate(graded, 1):
+            cholesky.append(next_cholesky_row(cholesky, self.impression_covs_before(i, graded[:n]), noise_variances[i]))
+        tree = GaussianTree.__new__(GaussianTree)
+        by_scores = "whitened_covs", "whitened_bias_covs", "_text_predictions", "_repeat_predictions", "_slopes"
+        vars(tree).update(vars(self), graded_indices=graded, cholesky=cholesky, **{name: {} for name in by_scores})
         return tree
 
     def causes(self, role: str, parent: int | None) -> tuple[Cause, Cause]:
@@ -141,8 +152,12 @@ class GaussianTree:
 
     def impression_cov(self, i: int, j: int) -> float:
         """Return the prior covariance of the impressions that texts `i` and `j` make: of quality plus bias."""
-        quality = self.qualities.cov[FIRST_TEXT_INDEX + i][FIRST_TEXT_INDEX + j]
-        return quality + self.biases.cov[i][j] + self.shape.threshold_sd**2
+        return self.impression_rows[max(i, j)][min(i, j)]
+
+    def impression_covs_before(self, i: int, others: Sequence[int]) -> Vector:
+        """Return the prior covariances of the impression of text `i` with those of earlier texts, and last its variance."""
+        row = self.impression_rows[i]
+        return row if len(row) == len(others) else [row[j] for j in others]
 
     def noise_variance(self, weight: float) -> float:
         """Return the noise variance of a score with this noise weight."""
@@ -162,14 +177,10 @@ class GaussianTree:
         quality, bias, threshold = self.qualities.cov[FIRST_TEXT_INDEX + i], self.biases.cov[i], self.shape.threshold_sd**2
         return [quality[FIRST_TEXT_INDEX + j] + bias[j] + threshold for j in others]
 
-    def impression_mean(self, i: int) -> float:
-        """Return the prior mean of the impression that text `i` makes."""
-        return self.qualities.means[FIRST_TEXT_INDEX + i] + self.biases.means[i]
-
     def forward_solve(self, covariances: Sequence[float], known: Sequence[float] = ()) -> Vector:
         """Solve L x = c by forward substitution, with the rows of L that exist. `known`: the first components of x."""
         x, n = [*known], len(known)
-        for covariance, row in zip(covariances[n:], self.cholesky[n:], strict=False):
+        for covariance, row in zip(covariances[n:], self.cholesky[n:] if n else self.cholesky, strict=True):
             x.append((covariance - sum(map(mul, row, x))) / row[-1])
         return x
 
@@ -177,7 +188,7 @@ class GaussianTree:
         """Solve L z = y - E[y]: each score's deviation from its prediction by the earlier ones, in standard deviations."""
         z: Vector = []
         for i, score, row in zip(self.graded_indices, scores, self.cholesky, strict=True):
-            z.append((score - self.impression_mean(i) - dot(row, z)) / row[-1])
+            z.append((score - self.impression_means[i] - sum(map(mul, row, z))) / row[-1])
         return z
 
     def whitened_cov(self, quality_index: int) -> Vector:
@@ -196,22 +207,22 @@ class GaussianTree:
             known = self.whitened_bias_covs[i] = self.forward_solve([cov[j] for j in self.graded_indices], known)
         return known
 
-    @cached_property
     def whitened_threshold_cov(self) -> Vector | None:
-        """L^-1 Cov(y, tau), the covariances of what all scores have in common with the whitened scores; None without it."""
-        threshold = self.shape.threshold_sd**2
-        return self.forward_solve([threshold] * len(self.cholesky)) if threshold else None
+        """Return L^-1 Cov(y, tau), the covariances of what all scores have in common with the whitened scores; None without it."""
+        if not self.shape.threshold_sd:
+            return None
+        known = self.whitened_covs.get(THRESHOLD_INDEX, [])
+        if len(known) < len(self.cholesky):
+            known = self.forward_solve([self.shape.threshold_sd**2] * len(self.cholesky), known)
+            self.whitened_covs[THRESHOLD_INDEX] = known
+        return known
 
     def whitened_score_cov(self, quality_cov: Vector, bias_cov: Vector) -> Vector:
         """Return the whitened covariances of a score, from those of its quality and its bias."""
-        threshold_cov = self.whitened_threshold_cov
+        threshold_cov = self.whitened_threshold_cov()
         if threshold_cov is None:
             return [*map(add, quality_cov, bias_cov)]
         return [*map(add, map(add, quality_cov, bias_cov), threshold_cov)]
-
-    def whitened_repeat_cov(self, i: int) -> Vector:
-        """Return L^-1 Cov(y, y'), for one more score y' of text `i`."""
-        return self.whitened_score_cov(self.whitened_cov(FIRST_TEXT_INDEX + i), self.whitened_bias_cov(i))
 
     def backward_solve(self, innovations: Sequence[float]) -> Vector:
         """Solve L' alpha = z by back substitution, so that alpha = K^-1 (y - E[y])."""
@@ -223,28 +234,75 @@ class GaussianTree:
             alpha.append(last)
         return alpha[::-1]
 
-    def predict_candidate(self, role: str, parent: int | None) -> ScorePrediction:
+    def predict_candidate(self, role: str, parent: int | None) -> TextPrediction:
         """Predict one more text: its quality, and its score."""
-        if (role, parent) not in self._prediction_cache:
-            causes = self.causes(role, parent)
-            quality_mean, quality_variance = self.qualities.moments(causes[0])
-            bias_mean, bias_variance = self.biases.moments(causes[1])
-            quality_cov = self.weighted_sum((weight, self.whitened_cov(i)) for i, weight in causes[0].sources)
-            bias_cov = self.weighted_sum((weight, self.whitened_bias_cov(i)) for i, weight in causes[1].sources)
+        known = self._text_predictions.get((role, parent))
+        if known is None:
+            quality, bias = self.causes(role, parent)
+            quality_mean, quality_variance = self.qualities.moments(quality)
+            bias_mean, bias_variance = self.biases.moments(bias)
+            quality_cov = self.weighted_sum([(weight, self.whitened_cov(i)) for i, weight in quality.sources])
+            bias_cov = self.weighted_sum([(weight, self.whitened_bias_cov(i)) for i, weight in bias.sources])
             score_cov = self.whitened_score_cov(quality_cov, bias_cov)
-            variance = quality_variance + bias_variance + self.shape.threshold_sd**2 - dot(score_cov, score_cov)
+            variance = quality_variance + bias_variance + self.shape.threshold_sd**2 - sum(map(mul, score_cov, score_cov))
             sd = sqrt(max(variance + self.noise_variance(self.shape.repeat_noise_weight), JITTER))
-            self._prediction_cache[role, parent] = ScorePrediction(
-                quality_mean, quality_variance, causes[0].sources, quality_cov, score_cov, quality_mean + bias_mean, sd
-            )
-        return self._prediction_cache[role, parent]
+            score = ScorePrediction(quality_mean + bias_mean, score_cov, sd)
+            known = TextPrediction(quality_mean, quality_variance, quality.sources, quality_cov, score)
+            self._text_predictions[role, parent] = known
+        return known
 
-    def weighted_sum(self, vectors: Iterable[tuple[float, Vector]]) -> Vector:
-        """Return the weighted sum of vectors that have a component for each score; 0 without any."""
-        total = [0.0] * len(self.cholesky)
-        for weight, vector in vectors:
-            total = [t + weight * v for t, v in zip(total, vector, strict=True)]
-        return total
+    def candidate_slope(self, role: str, parent: int | None, rival: int) -> float:
+        """Return by how much the lead of one more text over text `rival` rises per standard deviation of its score."""
+        known = self._slopes.get((role, parent, rival))
+        if known is None:
+            text, other = self.predict_candidate(role, parent), FIRST_TEXT_INDEX + rival
+            row = self.qualities.cov[other]
+            rival_cov = sum([weight * row[i] for i, weight in text.quality_sources])
+            shift = text.quality_variance - dot(text.quality_cov, text.score.cov) - rival_cov
+            shift += dot(self.whitened_cov(other), text.score.cov)
+            known = self._slopes[role, parent, rival] = shift / text.score.sd
+        return known
+
+    def predict_repeat(self, i: int) -> ScorePrediction:
+        """Predict one more score of text `i`."""
+        known = self._repeat_predictions.get(i)
+        if known is None:
+            cov = self.whitened_score_cov(self.whitened_cov(FIRST_TEXT_INDEX + i), self.whitened_bias_cov(i))
+            noise = self.noise_variance(self.shape.repeat_noise_weight)
+            sd = sqrt(max(self.impression_cov(i, i) + noise - dot(cov, cov), JITTER))
+            known = self._repeat_predictions[i] = ScorePrediction(self.impression_means[i], cov, sd)
+        return known
+
+    def repeat_slope(self, i: int, rival: int) -> float:
+        """Return by how much the lead of text `i` over text `rival` rises per standard deviation of one more score of it."""
+        known = self._slopes.get((REPEAT, i, rival))
+        if known is None:
+            one, other, score = FIRST_TEXT_INDEX + i, FIRST_TEXT_INDEX + rival, self.predict_repeat(i)
+            shift = self.qualities.cov[one][one] - dot(self.whitened_cov(one), score.cov)
+            shift -= self.qualities.cov[other][one] - dot(self.whitened_cov(other), score.cov)
+            known = self._slopes[REPEAT, i, rival] = shift / score.sd
+        return known
+
+    def weighted_sum(self, vectors: Sequence[tuple[float, Vector]]) -> Vector:
+        """Return the weighted sum of at most two vectors that have a component for each score; 0 without any."""
+        match vectors:
+            case []:
+                return [0.0] * len(self.cholesky)
+            case [(weight, vector)]:
+                return [weight * v for v in vector]
+            case [(one, first), (other, second)]:
+                return [one * v + other * w for v, w in zip(first, second, strict=True)]
+            case _:
+                raise ValueError(vectors)
+
+
+def next_cholesky_row(rows: Sequence[Vector], covariances: Sequence[float], noise: float) -> Vector:
+    """Return the next row of a Cholesky factor. `covariances`: with the variables before it, then its variance without `noise`."""
+    x: Vector = []
+    for covariance, row in zip(covariances, rows, strict=False):  # the variance remains
+        x.append((covariance - sum(map(mul, row, x))) / row[-1])
+    x.append(sqrt(max(covariances[-1] + noise - sum(map(mul, x, x)), JITTER)))
+    return x
 
 
 def cached_tree(shape: TreeShape, priors: Priors) -> GaussianTree:

@@ -48,6 +48,7 @@ from .progress import BatchProgress
 from .report import BatchReport, ReportBuilder, build_report
 from .runner import make_session, restore_capabilities
 from .sample_prompts import sample_prompts
+from .saved_summary import summarize
 
 TICK = 0.5  # seconds between two calls of on_progress
 
@@ -192,7 +193,7 @@ class BatchRun:
 
         source = open_source(config.source, spool=config.journal.parent, should_stop=lambda: self.is_stopped)
         dataset = open_dataset(source, config.columns, config.on_duplicate, config.limit)
-        summary = dataset.summarize(count)
+        summary = summarize(dataset, config.journal, config.name, count)
         progress.total, progress.bad = summary.total, summary.bad
         return dataset, summary
 

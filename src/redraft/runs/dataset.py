@@ -36,7 +36,7 @@ NUMBER = re.compile(r"\d+")
 MAX_REASONS = 100  # reasons that are counted separately
 SHOWN_REASONS = 3
 SAMPLE = 8  # rows from which the columns are inferred
-CHUNK = 64  # rows that are read at a time
+CHUNK = 128  # rows that are read at a time
 ROWS_PER_MARK = 1000  # rows that are marked as seen at a time: after every commit SQLite reads its pages anew
 
 RejectRow = Callable[[BadRow], None]
@@ -61,7 +61,8 @@ class DatasetSummary:
     """The result of the first pass: the numbers of usable (`total`) and unusable (`bad`) rows, and the duplicate IDs.
 
     `prompt_bytes` and `response_bytes` are the sizes of all messages and responses in UTF-8, `with_response` is the number of rows
-    with a response, `responses` the number of responses. `duplicates` is None if every ID is unique.
+    with a response, `responses` the number of responses. `duplicates` is None if every ID is unique. `digest` is that of the data
+    if the summary can be kept (see `saved_summary`), else "".
     """
 
     total: int = 0
@@ -71,6 +72,7 @@ class DatasetSummary:
     with_response: int = 0
     responses: int = 0
     duplicates: IdIndex | None = None
+    digest: str = ""
 
 
 class UnusableDatasetError(ConfigError):

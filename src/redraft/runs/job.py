@@ -37,6 +37,7 @@ from .report import BatchReport, ReportBuilder, build_report
 from .row_key import RowKeys
 from .row_result import RowResult
 from .runner import RowPolicy, RowRunner
+from .saved_summary import summary_data
 from .scheduler import Scheduler
 
 ROWS_PER_CALL = 2  # rows under way at most, for each call that may be in flight
@@ -112,7 +113,9 @@ class BatchJob:
         """
         self.budget.note_start()
         self._choose_policies(say)
-        self.note(state="running", settings=self._settings_so_far(), judges=self._judges_so_far())
+        self.note(
+            state="running", settings=self._settings_so_far(), judges=self._judges_so_far(), dataset=summary_data(self.summary)
+        )
         output = None if self.config.output in {None, STDOUT} else Path(str(self.config.output))
         files = RunFiles(self.journal, output, self.output.is_in_place, self.scheduler)
         public_progress = self.progress  # an executor may replace the job's own

@@ -75,9 +75,10 @@ def _grader_part(session: Session, roles: Roles, grader: PanelGrader) -> str:
 
 def task_parts(task: Task, *, metadata: bool) -> dict[str, str]:
     """Return the parts of a task that are set, without its metadata unless `metadata` is true."""
-    values = zip(TASK_FIELDS, TASK_VALUES(task), strict=True)
-    return {  # an empty text is set
-        name: short_hash(value) for name, value in values if (value or value == "") and (metadata or name != "metadata")
+    return {
+        name: hash_data(value)[:12]
+        for name, value in zip(TASK_FIELDS, TASK_VALUES(task), strict=True)
+        if (value or value == "") and (metadata or name != "metadata")  # an empty text is set
     }
 
 

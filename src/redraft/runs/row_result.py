@@ -155,7 +155,8 @@ def _columns(
 def _initial_score(trace: Trace) -> float | None:
     """Return the score of the first answer; of several given ones that of the best, None while one has no score."""
     if len(given := trace.task.given_responses) < 2:
-        return next(iter(trace.score_history), None)
+        first = trace.candidates[0] if len(trace.candidates) == 1 else None
+        return trace.scores[first.id] if first else next(iter(trace.score_history), None)
     ranks = _ranks(trace, trace.candidates[: len(given)])
     return max(ranks)[1] if len(ranks) == len(given) else None
 
@@ -194,12 +195,15 @@ def grader_values(trace: Trace, columns: Mapping[str, tuple[str, str]]) -> dict[
     They are None where a score is unknown, or the grader failed.
     """
     best = trace.best.id if trace.best else 0
-    graders = {grader.name: grader for grader in trace.panel} if best in trace.feedback else {}
+    feedback = trace.feedback.get(best)
+    graders = {} if feedback is None else {grader.name: grader for grader in trace.panel}
     values: dict[str, Any] = {}
     for name, (score, reason) in columns.items():
-        grader = graders.get(name)
-        values[score] = trace.grader_score(best, grader) if grader else None
-        values[reason] = reasons_text(f for f in trace.feedback[best] if f.grader == name) or None if grader else None
+        if feedback is None or (grader := graders.get(name)) is None:
+            values[score] = values[reason] = None
+        else:
+            values[score] = trace.grader_score(best, grader)
+            values[reason] = reasons_text([f for f in feedback if f.grader == name]) or None
     return values
 
 

@@ -23,11 +23,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..core.records import Outcome, Record, StopReason
-from ..core.serialize import record_to_json
+from ..core.serialize import SCHEMA, pack, record_to_json
 from ..core.steps import Step, Stop
-from ..core.trace import Trace
+from ..core.trace import PanelGrader, Trace
 from ..errors import StoreError
 from ..graders.execution import reports_hidden_tests
+from ..jsontext import dumps_text
 from ..middleware import BudgetTracker
 from ..models.registry import alternative_models
 from ..options import Options
@@ -130,11 +131,13 @@ class RowRunner:
     budget_error: str = field(default="", init=False)
     _grader_columns: Mapping[str, tuple[str, str]] = field(init=False)
     _reports_hidden_tests: bool = field(init=False)
+    _headers: RowHeaders = field(init=False)
 
     def __post_init__(self) -> None:
         panel, graders = self.session.common_grading
         self._grader_columns = grader_columns(panel) if self.config.mode == "grade" else {}
         self._reports_hidden_tests = reports_hidden_tests(graders)
+        self._headers = RowHeaders()
 
     async def run(self, row: PendingRow) -> RowResult:
         """Work on a row until it ends, and return its result. An error in the row is its result.
@@ -243,11 +246,8 @@ class RowRunner:
         return decision
 
     def _begin(self, row: PendingRow, trace: Trace) -> None:
-        """Create the row in the journal, without the metadata, which only the output needs, and a hash for a long calibration."""
-        header = trace.header()
-        header["task"].pop("metadata", None)
-        if CALIBRATION_KEY in (settings := header["settings"]):
-            settings[CALIBRATION_KEY] = short_hash(settings[CALIBRATION_KEY])
+        """Create the row in the journal."""
+        header = self._headers.header(trace)
         self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, header, postpone=True)
 
     async def _perform(self, perform: Perform, store: RowStore, step: Step) -> Record:
@@ -272,6 +272,33 @@ class RowRunner:
         elif outcome and outcome.reason == "budget":
             self.budget_error = outcome.note
         return trace
+
+
+class RowHeaders:
+    """Makes the headers of rows as JSON. What follows the task is encoded once for all rows that have the same.
+
+    Where orjson cannot encode the task or the rest, `dumps_text` spells that part as `json` does.
+    """
+
+    def __init__(self) -> None:
+        self._panel: Sequence[PanelGrader] = ()
+        self._settings: Mapping[str, Any] | None = None
+        self._end = ""  # the JSON after the task
+
+    def header(self, trace: Trace) -> str:
+        """Return the header of a trace without the metadata, which only the output needs; a hash replaces a long calibration."""
+        if trace.panel is not self._panel or trace.settings != self._settings:
+            self._panel, self._settings, self._end = trace.panel, trace.settings, self._encode_end(trace)
+        task = pack(trace.task)
+        task.pop("metadata", None)
+        return f'{{"redraft":{SCHEMA},"task":{dumps_text(task)},{self._end}'
+
+    def _encode_end(self, trace: Trace) -> str:
+        header = trace.header()
+        panel, settings = header["panel"], header["settings"]
+        if CALIBRATION_KEY in settings:
+            settings[CALIBRATION_KEY] = short_hash(settings[CALIBRATION_KEY])
+        return dumps_text({"panel": panel, "settings": settings})[1:]
 
 
 @dataclass
@@ -299,9 +326,11 @@ class RowStore:
         count = len(trace.records)
         if count <= self.saved or count <= len(trace.task.given_responses):
             return
-        records = [r for r in trace.records[self.saved :] if not (isinstance(r, Outcome) and r.reason.resumable)]
+        records = trace.records[self.saved :]
+        if trace.outcome and trace.outcome.reason.resumable:
+            records = tuple([r for r in records if not isinstance(r, Outcome)])
         if records:
-            self.journal.append_records(self.run, self.row, self.saved, [record_to_json(r) for r in records])
+            self.journal.append_records(self.run, self.row, self.saved, list(map(record_to_json, records)))
             self.saved += len(records)
             for record in records:
                 if record.usage is not NO_USAGE:

@@ -42,7 +42,7 @@ GROUP_SECONDS = 0.02  # between two transactions while writes keep arriving
 GROUP_PAUSE = 0.003  # seconds without a write after which they count as no longer arriving
 BUSY = 8  # writes in a transaction after which they count as still arriving
 POSTPONE_SECONDS = 1.0  # at most, for rows that wait for their first records
-LONG_QUEUE = 1200  # rows and replies: more than `DatasetRows` marks as seen at a time
+LONG_QUEUE = 1200  # statements, rows and replies
 PROCESS_ID = [os.getpid()]  # asked from the system once, and again in a forked child
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: PROCESS_ID.__setitem__(0, os.getpid()))
@@ -131,6 +131,21 @@ class Writer:
         """Return whether a change of one of these rows is not committed yet."""
         return not all(rows.keys().isdisjoint(keys) for rows in (self._postponed, self._queue.rows, self._current.rows))
 
+    def call_after_commit(self, callback: Callable[[], None]) -> None:
+        """Call back once everything queued before is committed, but for what is postponed, or cannot be any more.
+
+        The call is made at once if that is so already, else by the writing thread, before it wakes those who wait for the commit.
+        `callback` uses nothing of the journal and raises nothing.
+        """
+        with self._lock:
+            must_wait = self._last and not self.write_error
+            if must_wait:
+                self._queue.callbacks.append(callback)
+                if self._is_idle:
+                    self._work_available.set()
+        if not must_wait:
+            callback()
+
     async def wait_for_commit(self) -> None:
         """Wait until everything queued before is committed, but for what is postponed. Raises `write_error`."""
         with self._lock:
@@ -188,6 +203,8 @@ class Writer:
             except Exception as error:  # noqa: BLE001  (any error is passed to the waiting callers)
                 self._fail(error)
                 return
+            for callback in transaction.callbacks:  # nothing is added any more: it is no longer the queue
+                callback()
             self._mark_committed(transaction)
 
     def _next_transaction(self) -> Transaction:
@@ -232,6 +249,8 @@ class Writer:
         write_error = self._explain(error)
         with self._lock:
             self.write_error = write_error
+            for callback in self._current.callbacks + self._queue.callbacks:
+                callback()
             self._wake_callers(self._current.waiting + self._queue.waiting)
 
     def _wake_callers(self, waiting: list[asyncio.Future[None]]) -> None:
@@ -303,10 +322,14 @@ class Database:
         """Return a reply that is not committed yet (None: it is deleted), or the default."""
         return self._writer.pending_reply(key, default) if self._writer else default
 
+    def has_pending(self, keys: Collection[RowKey]) -> bool:
+        """Return whether a change of one of these rows is not committed yet."""
+        return self._writer is not None and self._writer.has_pending(keys)
+
     def flush_if_pending(self, keys: Collection[RowKey]) -> None:
         """Commit the pending changes of these rows, so that they can be read. Blocks only if there are any."""
-        if self._writer and self._writer.has_pending(keys):
-            self._writer.flush()
+        if self.has_pending(keys):
+            self.flush()
 
     async def wait_for_commit(self) -> None:
         self._check_process()
@@ -317,6 +340,9 @@ class Database:
         self._check_process()
         if self._writer:
             await self._writer.wait_for_room()
+
+    def call_after_commit(self, callback: Callable[[], None]) -> None:
+        self.writer.call_after_commit(callback)
 
     def flush(self) -> None:
         self._check_process()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from math import inf, isfinite
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ import orjson
 from ..core.serialize import Validator, object_from_json, pack, record_from_json, unpack, validator_for, value_from_json
 from ..core.trace import Trace
 from ..errors import ConfigError, StoreError
-from ..jsontext import MAX_DEPTH, dumps, text_to_json, to_json
+from ..jsontext import MAX_DEPTH, dumps_text, text_to_json, to_json
 from ..protocols import Reply, TokenLogprobs
 from ..usage import Usage
 from .database import Database
@@ -32,6 +32,7 @@ from .transaction import RowChanges, TransactionData
 Status: TypeAlias = Literal["open", "done", "failed"]
 STATUSES: tuple[Status, ...] = ("open", "done", "failed")
 ROWS_PER_READ = 200  # rows that `Journal.traces` reads at a time
+RESULT_START = '{"columns":{'  # of the result of a row of a batch, unless `json` wrote it
 
 DELETE_ROW = "DELETE FROM rows WHERE run = ? AND id = ?"
 SELECT_RUNS = "SELECT run, name, metadata, started_at, updated_at FROM runs"
@@ -39,6 +40,7 @@ SELECT_ROWS = "SELECT row, id, position, key, key_parts, status, result FROM row
 SELECT_ROWS_BY_ID = f"{SELECT_ROWS} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608  (statements of our own)
 SEEN_SINCE = "AND (SELECT invocation FROM seen_rows WHERE seen_rows.row = rows.row) >= ?"
 SELECT_ROWS_AFTER = f"{SELECT_ROWS} AND (position, row) > (?, ?) {SEEN_SINCE} ORDER BY position, row LIMIT {ROWS_PER_READ}"
+MARK_SEEN = "INSERT OR REPLACE INTO seen_rows SELECT row, ? FROM rows WHERE run = ? AND id IN (SELECT value FROM json_each(?))"
 COUNT_BY_STATUS = "SELECT status, count(*) FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ? GROUP BY status"
 SELECT_STATES = "SELECT row, position, status FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ?"
 SELECT_OPEN = f"""SELECT row, (
@@ -126,9 +128,9 @@ class RunInfo:
     counts: Mapping[Status, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowInfo:
-    """A row: one task of a run, at `position` of its input (from 0).
+    """A row: one task of a run, at `position` of its input (from 0). Nothing changes it once it is made.
 
     `key` is a digest of everything that decides its result, `key_parts` has a digest of each part. `result` may be incomplete.
     """
@@ -158,7 +160,7 @@ def _is_row(info: RowInfo) -> bool:
         and info.position.__class__ is int
         and info.key.__class__ is str
         and info.key_parts.__class__ is dict
-        and {*map(type, info.key_parts.values())} <= {str}
+        and (not info.key_parts or {*map(type, info.key_parts.values())} <= {str})
         and info.status in STATUSES
         and (info.result is None or info.result.__class__ is dict)
     )
@@ -207,6 +209,14 @@ class Journal:
     async def wait_for_commit(self) -> None:
         """Wait until everything written before is committed. Raises StoreError if that fails."""
         await self._database.wait_for_commit()
+
+    def call_after_commit(self, callback: Callable[[], None]) -> None:
+        """Call back once everything written before is committed, or can no longer be (see `write_error`).
+
+        It is called at once or from another thread, and must neither use the journal nor raise anything. It has been called before
+        a `wait_for_commit` or `flush` that comes later returns.
+        """
+        self._database.call_after_commit(callback)
 
     async def wait_for_room(self) -> None:
         """Wait while much of what was written is not committed yet. Raises StoreError if writing fails."""
@@ -289,17 +299,17 @@ class Journal:
         position: int,
         key: str,
         key_parts: Mapping[str, str],
-        header: Mapping[str, Any],
+        header: str,
         invocation: int | None = None,
         *,
         postpone: bool = False,
     ) -> None:
-        """Create a row; an existing one is replaced. `header` is `Trace.header()`; `invocation` as in `mark_seen`.
+        """Create a row; an existing one is replaced. `header` is `Trace.header()` as JSON; `invocation` as in `mark_seen`.
 
         With `postpone`, the row is committed together with its next change, or after a second: `wait_for_commit` does not wait.
         """
         seen = self.invocation(run) if invocation is None else invocation
-        begin = position, key, _encode(dict(key_parts)), _encode(dict(header)), seen
+        begin = position, key, dumps_text(dict(key_parts)), header, seen
         self._change(run, id, RowChanges.begin, *begin, postpone=postpone)
 
     def invocation(self, run: str) -> int:
@@ -310,11 +320,14 @@ class Journal:
         """Record that this invocation of the run (None: the last one) has seen rows in the input.
 
         Once `metadata["last_full_invocation"]` names an invocation that has read the whole input, rows last seen before it count as
-        removed from the input: `traces` and `RunInfo.counts` leave them out. Raises StoreError for a row that does not exist.
+        removed from the input: `traces` and `RunInfo.counts` leave them out. The rows must exist.
         """
         seen = self.invocation(run) if invocation is None else invocation
-        for id in ids:
-            self._change(run, id, RowChanges.see, seen)
+        if self._database.has_pending([(run, id) for id in ids]):  # statements are executed before changes of rows
+            for id in ids:
+                self._change(run, id, RowChanges.see, seen)
+        elif ids:
+            self._database.writer.execute(MARK_SEEN, seen, self._number(run), to_json([*map(text_to_json, ids)]))
 
     def set_position(self, run: str, id: str, position: int) -> None:
         """Record that a row is now at another position of the input."""
@@ -330,7 +343,7 @@ class Journal:
         """Store the result (JSON values) of a row. Status "open": the row was interrupted."""
         if status not in STATUSES:
             raise ConfigError(f"status must be one of {', '.join(STATUSES)}, got {status!r}")
-        self._change(run, id, RowChanges.finish, status, _encode(dict(result)))
+        self._change(run, id, RowChanges.finish, status, dumps_text(dict(result)))
 
     def trace(self, run: str, id: str) -> Trace | None:
         """Return the trace of a row; None if there is none."""
@@ -489,7 +502,7 @@ def _result_from_json(text: Any) -> Any:
 
     What `json` wrote, with spaces, may have integers of which orjson makes floats.
     """
-    if text.__class__ is str and '": ' not in text and text.count("[") + text.count("{") < MAX_DEPTH:
+    if text.__class__ is str and text.startswith(RESULT_START) and text.count("[") + text.count("{") < MAX_DEPTH:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:  # a lone surrogate, NaN, or no JSON
@@ -616,27 +629,4 @@ def _encode_reply(reply: Reply) -> str:
     if reply.reasoning_form is None:
         del data["reasoning_form"]
     data["usage"] = dict(zip(USAGE_FIELDS, USAGE_VALUES(reply.usage), strict=True))
-    return _encode(data)
-
-
-# --- JSON --------------------------------------------------------------------------------------------------------------------
-
-PLAIN_TYPES, CONTAINERS = frozenset((str, int, bool, type(None))), frozenset((dict, list, tuple))
-
-
-def _encode(value: dict[str, Any]) -> str:
-    """Return JSON values as JSON, as `json` spells it if a number may not be finite."""
-    text = dumps(value).decode()
-    return text if "null" not in text or _is_finite(value) else to_json(value)
-
-
-def _is_finite(value: Any) -> bool:
-    """Return whether nothing in an object or array is infinite, NaN, or of a type of which that is not known."""
-    for item in value.values() if value.__class__ is dict else value:
-        kind = item.__class__
-        if kind is float:
-            if not isfinite(item):
-                return False
-        elif kind not in PLAIN_TYPES and not (kind in CONTAINERS and _is_finite(item)):
-            return False
-    return True
+    return dumps_text(data)

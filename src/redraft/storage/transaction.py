@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain, count
@@ -91,20 +91,25 @@ TransactionData: TypeAlias = tuple[list[tuple[str, Values]], dict[RowKey, RowCha
 
 
 class Transaction:
-    """What is written together: statements, rows and replies (None: deleted), in this order; and the callers that wait for it."""
+    """What is written together: statements, rows and replies (None: deleted), in this order; and who waits for it.
+
+    `callbacks`: what is called once it is written.
+    """
 
     def __init__(self) -> None:
         self.statements: list[tuple[str, Values]] = []
         self.rows: dict[RowKey, RowChanges] = {}
         self.replies: dict[str, str | None] = {}
+        self.callbacks: list[Callable[[], None]] = []
         self.waiting: list[asyncio.Future[None]] = []
 
     def __len__(self) -> int:
-        return len(self.statements) + len(self.rows) + len(self.replies)
+        return len(self.statements) + len(self.rows) + len(self.replies) + len(self.callbacks)
 
     def clear(self) -> None:
         """Forget everything."""
-        self.statements, self.rows, self.replies, self.waiting = [], {}, {}, []
+        self.statements, self.rows, self.replies = [], {}, {}
+        self.callbacks, self.waiting = [], []
 
     @property
     def data(self) -> TransactionData:

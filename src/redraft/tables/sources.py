@@ -64,12 +64,14 @@ RUN_FILES = re.compile(r".*((\.journal|\.\d+-of-\d+)(-wal|-shm)?|\.lock|\.errors
 class Source:
     """Rows that can be read any number of times. `name` is for people: the name of a file, "3 files", "stdin".
 
-    `paths` are the resolved files; empty for datasets, tables in memory, and input that can be read only once.
+    `paths` are the resolved files; empty for datasets, tables in memory, and input that can be read only once. `is_files`: all
+    rows are in these files.
     """
 
     name: str
     read: RowReader
     paths: tuple[Path, ...] = ()
+    is_files: bool = False
 
     def rows(self, on_error: OnError = None) -> Iterator[Row]:
         """Yield the rows. Bad rows go to `on_error`; without it the first one raises ConfigError.
@@ -166,7 +168,7 @@ def _file_source(names: list[str], spec: str) -> Source:
         check_table_name(name)
     label = names[0] if len(names) == 1 else f"{len(names)} files"
     read = partial(iter_rows, names[0]) if len(names) == 1 else partial(_chain_rows, [partial(iter_rows, n) for n in names])
-    return Source(label, read, tuple(Path(n).resolve() for n in names))
+    return Source(label, read, tuple(Path(n).resolve() for n in names), is_files=True)
 
 
 def _without_run_files(names: list[str], spec: str) -> list[str]:
@@ -216,7 +218,8 @@ def _sequence_source(items: Sequence[Any], spool: _Spool) -> Source:
     sources = [_source_of(item, spool) for item in items]
     plain = all(Path(item).is_file() for item in items)
     label = f"{len(items)} files" if plain else ", ".join(s.name for s in sources)
-    return Source(label, partial(_chain_rows, [s.read for s in sources]), tuple(path for s in sources for path in s.paths))
+    paths = tuple(path for s in sources for path in s.paths)
+    return Source(label, partial(_chain_rows, [s.read for s in sources]), paths, is_files=all(s.is_files for s in sources))
 
 
 def _may_be_source(name: str) -> bool:

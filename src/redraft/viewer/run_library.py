@@ -20,6 +20,7 @@ from ..core.serialize import record_to_json
 from ..core.trace import Trace
 from ..documents import open_regular
 from ..errors import ConfigError, StoreError
+from ..jsontext import dumps_text
 from ..runs.config import JOURNAL, run_name
 from ..runs.row_result import row_result
 from ..storage.journal import Journal, RunInfo
@@ -232,7 +233,7 @@ def copy_trace(trace: Trace, source: Path, target: Path) -> None:
     run, id = run_name(source.name), trace.task.id or source.name
     with Journal(target) as journal:
         journal.update_run(run, invocation=1, last_full_invocation=1)
-        journal.begin_row(run, id, 0, "", {}, trace.header())
+        journal.begin_row(run, id, 0, "", {}, dumps_text(trace.header()))
         journal.append_records(run, id, 0, [record_to_json(record) for record in trace.records])
         result = row_result(trace)
         journal.finish_row(run, id, result.status, result.as_data())

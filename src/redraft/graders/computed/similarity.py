@@ -209,6 +209,8 @@ class Fuzzy(_Overlap):
 
     name: str = "fuzzy"
 
+    package = "rapidfuzz"
+
     def measure(self, answer: OnTopicText, reference: str) -> float:
         return _indel_ratio(answer.masked_text, reference)
 
@@ -220,6 +222,7 @@ class FuzzyOnTopic(_Overlap):
 
     name: str = "fuzzy_on_topic"
 
+    package = "rapidfuzz"
     on_topic = True
     tolerate_typos = True
 
@@ -328,6 +331,8 @@ class Rouge(_Overlap):
 
     kind: Literal["rougeL", "rouge1", "rouge2"] = "rougeL"
     name: str = "rouge"
+
+    package = "rapidfuzz"
 
     def __post_init__(self) -> None:
         checks.one_of("kind", self.kind, ROUGE_KINDS)

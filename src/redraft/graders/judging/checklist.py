@@ -24,7 +24,7 @@ from ...core.task import Task
 from ...errors import ConfigError
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...own_code import fingerprint_name
-from ...protocols import JudgeClient, Reply
+from ...protocols import JudgeClient, Reply, Request
 from ...threads import run_in_thread_if_large
 from ..computed.no_answer import find_no_answer_reason
 from ..rubric import TASK_FIELDS, check_keys, read_table, weight_of
@@ -32,20 +32,30 @@ from .pointwise import (
     MAX_CHANGE_CHARS,
     MAX_QUOTE_CHARS,
     NO_ANSWER_ACTION,
-    change_text,
     no_answer_feedback,
     open_actions,
+    requested_change,
     weighted_mean,
 )
-from .prompt import CONTROL_NOTICE, DATA_NOTICE, data_notice, enclose, input_texts, task_texts, total_chars, without_control_tokens
+from .prompt import (
+    CONTROL_NOTICE,
+    DATA_NOTICE,
+    ShownTexts,
+    data_notice,
+    enclose,
+    input_texts,
+    task_texts,
+    total_chars,
+    without_control_tokens,
+)
 from .structured import (
     JSON_ONLY,
     MAX_REASON_CHARS,
     REASON_FORMAT,
     SYSTEM,
-    JudgeRequest,
     UnreadableOutput,
     ask_judge,
+    build_request,
     check_judge_config,
     object_at,
     object_schema,
@@ -168,10 +178,13 @@ class Checklist:
         if not candidate.tool_calls and (reason := await find_no_answer_reason(candidate.text, task)):
             return no_answer_feedback(reason)
         questions = await self.questions_for(task, ask)
-        size, texts = total_chars(task, candidate.display_text), partial(input_texts, task, candidate, TASK_FIELDS)
-        prompt, parse = partial(_checklist_prompt, questions), partial(parse_answers, questions=questions)
-        request = JudgeRequest(size, texts, prompt, _answers_schema(len(questions)), parse)
-        feedback, shown = await ask_judge(request, task, self, ask)
+
+        def build() -> tuple[Request, ShownTexts]:
+            texts, prompt = input_texts(task, candidate, TASK_FIELDS), partial(_checklist_prompt, questions)
+            return build_request(self, task, texts, prompt, _answers_schema(len(questions)))
+
+        size, parse = total_chars(task, candidate.display_text), partial(parse_answers, questions=questions)
+        feedback, shown = await ask_judge(ask, size, build, parse)
         return shown.with_omission_note(feedback)
 
     async def questions_for(self, task: Task, ask: JudgeClient) -> Questions:
@@ -182,10 +195,11 @@ class Checklist:
         return await self._question_cache.get_or_create(key, lambda: self._generate_questions(task, ask))
 
     async def _generate_questions(self, task: Task, ask: JudgeClient) -> Questions:
-        texts = partial(task_texts, task, TASK_FIELDS)
-        prompt, parse = partial(_question_prompt, self.n), partial(parse_questions, max_questions=self.n)
-        request = JudgeRequest(total_chars(task), texts, prompt, _questions_schema(self.n), parse)
-        questions, _ = await ask_judge(request, task, self, ask)
+        def build() -> tuple[Request, ShownTexts]:
+            texts, prompt = task_texts(task, TASK_FIELDS), partial(_question_prompt, self.n)
+            return build_request(self, task, texts, prompt, _questions_schema(self.n))
+
+        questions, _ = await ask_judge(ask, total_chars(task), build, partial(parse_questions, max_questions=self.n))
         return questions
 
 
@@ -297,5 +311,7 @@ def _parse_answer(data: Mapping[str, Any], key: str, question: Question) -> Crit
     answer = string_at(row, "answer").lower()  # (casefold would read the long s of "ye\u017f" as an s)
     if answer not in ANSWER_SCORES:
         raise UnreadableOutput(f"the answer to {key!r} must be yes, partial or no, got {answer[:60]!r}")
-    change = "" if answer == "yes" else change_text(row, f"Make the answer to this yes: {question.text}")
+    change = ""
+    if answer != "yes":
+        change = requested_change(string_at(row, "change")) or f"Make the answer to this yes: {question.text}"
     return CriterionScore(question.text, ANSWER_SCORES[answer], string_at(row, "evidence")[:300], change, question.weight)

@@ -21,7 +21,7 @@ from ...core.task import Task
 from ...errors import ConfigError
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...own_code import fingerprint_name
-from ...protocols import JudgeClient, Reply
+from ...protocols import JudgeClient, Reply, Request
 from ..base import check_needs, consensus, gather_or_cancel, unique_texts
 from ..computed.no_answer import find_no_answer_reason
 from ..reply_form import Paths, ReadInput, Scale, parse_read, parse_scale
@@ -39,23 +39,23 @@ from ..rubric import (
 from ..template import Kind, Template
 from .expectation import MAX_NUMBERS, TOP_LOGPROBS, Expectation, expected_scores
 from .own_form import OwnReply
-from .prompt import CONTROL_NOTICE, DATA_NOTICE, data_notice, enclose, input_texts, total_chars
+from .prompt import CONTROL_NOTICE, DATA_NOTICE, ShownTexts, data_notice, enclose, input_texts, total_chars
 from .structured import (
     JSON_ONLY,
     MAX_REASON_CHARS,
     OWN_FORM,
     REASON_FORMAT,
     SYSTEM,
-    JudgeRequest,
     UnreadableOutput,
     ask_judge,
     bool_at,
+    build_request,
     check_judge_config,
+    misfit,
     object_at,
     object_schema,
     read_object,
     reason_at,
-    score_at,
     string_at,
     text_schema,
 )
@@ -262,18 +262,24 @@ class Judge:
             return no_answer_feedback(reason)
         if self.grade_calls == 1:
             return await self.grade_together(task, candidate, ask)
-        parts = [self.for_criterion(c) for c in self.criteria]
-        votes = await gather_or_cancel(part.grade_together(task, candidate, ask) for part in parts)
+        votes = await gather_or_cancel(part.grade_together(task, candidate, ask) for part in self._criterion_judges)
         return join_criteria(self.criteria, votes)
 
     async def grade_together(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return feedback by all criteria, asked for in one call."""
-        size, texts = total_chars(task, candidate.display_text), partial(self.input_texts, task, candidate)
+        size, build = total_chars(task, candidate.display_text), partial(self._build_request, task, candidate)
+        feedback, shown = await ask_judge(ask, size, build, self.parse_reply)
+        return shown.with_omission_note(feedback) if shown.omitted_chars else feedback
+
+    def _build_request(self, task: Task, candidate: Candidate) -> tuple[Request, ShownTexts]:
+        """Return the request for all criteria, and what it shows."""
+        texts, schema = self.input_texts(task, candidate), self.answer_schema()
         top = TOP_LOGPROBS if self.scoring == "expectation" else None
-        schema = self.answer_schema()
-        question = JudgeRequest(size, texts, self.prompt, schema, self.parse_reply, self._example_texts, top_logprobs=top)
-        feedback, shown = await ask_judge(question, task, self, ask)
-        return shown.with_omission_note(feedback)
+        return build_request(self, task, texts, self.prompt, schema, extra_texts=self._example_texts, top_logprobs=top)
+
+    @cached_property
+    def _criterion_judges(self) -> tuple[Judge, ...]:
+        return tuple(self.for_criterion(c) for c in self.criteria)
 
     def for_criterion(self, criterion: Criterion) -> Judge:
         """Return the judge for one criterion alone, with the examples that are scored by it."""
@@ -292,12 +298,12 @@ class Judge:
     def prompt(self, texts: Mapping[str, str], nonce: str) -> str:
         """Return the user message: the criteria, what is data, the data, and the format of the answer."""
         enclosed = {name: enclose(name, text, nonce) for name, text in texts.items()}
-        examples = [_format_example(n, e, nonce) for n, e in enumerate(self._rubric.examples, 1)]
-        examples = [EXAMPLES, *examples] if examples else []
-        closing = [] if self._form else [self._closing]
+        examples = _format_examples(self._rubric.examples, nonce)
         if self._template is None:
-            return "\n\n".join([self._criteria_text, data_notice(nonce), *examples, *enclosed.values(), *closing])
-        return "\n\n".join([data_notice(nonce), *self._template_texts(self._template, enclosed), *examples, *closing])
+            parts = [self._criteria_text, data_notice(nonce), *examples, *enclosed.values()]
+        else:
+            parts = [data_notice(nonce), *self._template_texts(self._template, enclosed), *examples]
+        return "\n\n".join(parts if self._form else [*parts, self._closing])
 
     def _template_texts(self, template: Template, texts: Mapping[str, str]) -> list[str]:
         """Return the filled template and, unless it has a field for them, the criteria of the rubric."""
@@ -441,18 +447,28 @@ def open_actions(scores: tuple[CriterionScore, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([s.action for s in scores if s.score < 1 and s.action]))
 
 
-def change_text(row: Mapping[str, Any], default: str) -> str:
-    """Return the change that a judge asks for, or `default` if it asks for none."""
-    change = string_at(row, "change")[: 4 * MAX_CHANGE_CHARS]
-    return default if change.casefold().rstrip(". ") in NO_CHANGE_TEXTS else change
+def requested_change(text: str) -> str:
+    """Return the change that a judge asks for in a text; "" if it asks for none."""
+    change = text.strip()[: 4 * MAX_CHANGE_CHARS]
+    return "" if change.casefold().rstrip(". ") in NO_CHANGE_TEXTS else change
 
 
-def _parse_criterion(data: Mapping[str, Any], criterion: Criterion, scale: Scale) -> CriterionScore:
-    row = object_at(data, criterion.name)
-    score = score_at(row, "score", scale)
-    change = change_text(row, criterion.description and f"Make this hold: {criterion.description}")
-    evidence = string_at(row, "evidence")[:300]
-    return CriterionScore(criterion.name, scale.share(score), evidence, change if score < scale.high else "", criterion.weight)
+def _parse_criterion(data: dict[str, Any], criterion: Criterion, scale: Scale) -> CriterionScore:
+    row = data.get(criterion.name)
+    if not isinstance(row, dict):
+        raise misfit(data, criterion.name, "an object")
+    score: Any = row.get("score")
+    change: Any = row.get("change")
+    evidence: Any = row.get("evidence")
+    if not scale.holds(score):
+        raise misfit(row, "score", scale.description)
+    if change.__class__ is not str or evidence.__class__ is not str:  # null or missing, or else it is an error
+        change, evidence = string_at(row, "change"), string_at(row, "evidence")
+    if score == scale.high:
+        action = ""
+    else:
+        action = requested_change(change) or (criterion.description and f"Make this hold: {criterion.description}")
+    return CriterionScore(criterion.name, scale.share(score), evidence.strip()[:300], action, criterion.weight)
 
 
 def _json_string(name: str) -> str:
@@ -461,6 +477,11 @@ def _json_string(name: str) -> str:
 
 def _describe_criterion(criterion: Criterion) -> str:
     return "\n".join([f"- {criterion.name}: {criterion.description}", *(f"  {level} = {text}" for level, text in criterion.levels)])
+
+
+def _format_examples(examples: Sequence[ScoredExample], nonce: str) -> list[str]:
+    """Return the scored examples under their heading; nothing without one."""
+    return [EXAMPLES, *(_format_example(n, e, nonce) for n, e in enumerate(examples, 1))] if examples else []
 
 
 def _format_example(n: int, example: ScoredExample, nonce: str) -> str:

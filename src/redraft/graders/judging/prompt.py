@@ -123,9 +123,6 @@ class Transcript:
 
 def build_transcript(task: Task) -> Transcript:
     """Return the transcript of a task's messages."""
-    first = task.messages[0]
-    if len(task.messages) == 1 and first["role"] == "user" and isinstance(first["content"], str):  # as in most tasks
-        return Transcript({"task": without_data_urls(first["content"])})
     collector = ImageCollector()
     every = [TranscriptTurn(m["role"], _message_to_text(m, collector), _tool_call_lines(m)) for m in task.messages]
     turns = [turn for turn in every if turn.role not in SYSTEM_ROLES]
@@ -214,13 +211,21 @@ class ShownTexts(NamedTuple):
 
 def total_chars(task: Task, *answers: str) -> int:
     """Return approximately how many characters a judge is shown."""
-    texts = (*map(message_text, task.messages), task.context or "", task.reference or "", *answers)
-    return sum(map(len, texts))
+    size = len(task.context or "") + len(task.reference or "")
+    for message in task.messages:
+        size += len(message_text(message))
+    for answer in answers:
+        size += len(answer)
+    return size
 
 
 def task_texts(task: Task, fields: Iterable[str]) -> dict[str, str]:
     """Return the conversation and the given fields of the task that are not empty, by name; of the tests those that may be seen."""
-    texts = dict(build_transcript(task).texts)
+    first = task.messages[0]
+    if len(task.messages) == 1 and first["role"] == "user" and first["content"].__class__ is str:  # as in most tasks
+        texts = {"task": without_data_urls(first["content"])}
+    else:
+        texts = dict(build_transcript(task).texts)
     for name in fields:
         if getattr(task, name) and (text := _field_text(task, name)):
             texts[name] = text
@@ -249,14 +254,13 @@ def input_texts(task: Task, candidate: Candidate, fields: tuple[str, ...]) -> di
     return texts
 
 
-def truncate_texts(texts: Mapping[str, str], max_chars: int, limits: Mapping[str, int]) -> ShownTexts:
-    """Return the texts cut to at most `max_chars` characters each; a text in `limits` has a limit of its own."""
-    shown = dict(texts)
+def truncate_texts(texts: dict[str, str], max_chars: int, limits: Mapping[str, int]) -> ShownTexts:
+    """Cut the texts to at most `max_chars` characters each; a text in `limits` has a limit of its own."""
     omitted_chars: dict[str, int] = {}
     for name, text in texts.items():
         if len(text) > (limit := limits.get(name, max_chars)):
-            shown[name], omitted_chars[name] = truncate_middle(text, limit)
-    return ShownTexts(shown, omitted_chars)
+            texts[name], omitted_chars[name] = truncate_middle(text, limit)
+    return ShownTexts(texts, omitted_chars)
 
 
 @dataclass(frozen=True, slots=True)

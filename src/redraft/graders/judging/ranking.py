@@ -23,7 +23,7 @@ from ...core.task import Task
 from ...errors import ConfigError
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...own_code import fingerprint_name
-from ...protocols import JudgeClient, Reply
+from ...protocols import JudgeClient, Reply, Request
 from ...threads import run_in_thread_if_large
 from ..base import check_needs, consensus, copeland, gather_or_cancel, unique_texts
 from ..reply_form import Paths, ReadInput, parse_read
@@ -31,15 +31,25 @@ from ..rubric import TASK_FIELDS, Rubric, as_rubric, overall_criterion
 from ..template import Kind, Template
 from .own_form import WINNERS, OwnReply
 from .pointwise import MAX_CHANGE_CHARS, check_template_kind, load_template
-from .prompt import CONTROL_NOTICE, DATA_NOTICE, build_transcript, data_notice, enclose, render_candidate, task_texts, total_chars
+from .prompt import (
+    CONTROL_NOTICE,
+    DATA_NOTICE,
+    ShownTexts,
+    build_transcript,
+    data_notice,
+    enclose,
+    render_candidate,
+    task_texts,
+    total_chars,
+)
 from .structured import (
     MAX_REASON_CHARS,
     OWN_FORM,
     SYSTEM,
-    JudgeRequest,
     UnreadableOutput,
     ask_judge,
     bool_at,
+    build_request,
     check_judge_config,
     object_schema,
     read_object,
@@ -188,9 +198,11 @@ class Ranker:
         self.check_task(task)
         fields = self._rubric.task_fields if self._rubric and self._template is None else TASK_FIELDS
 
-        def texts() -> dict[str, str]:
+        def build() -> tuple[Request, ShownTexts]:
             columns = self._template.metadata_texts(task) if self._template else {}
-            return {**task_texts(task, fields), **columns, **{name: render_candidate(c) for name, c in answers.items()}}
+            texts = {**task_texts(task, fields), **columns, **{name: render_candidate(c) for name, c in answers.items()}}
+            limits = dict.fromkeys(answers, self.max_eval_chars // max(1, len(answers)))
+            return build_request(self, task, texts, prompt, answer_format.schema, limits=limits)
 
         def prompt(shown: Mapping[str, str], nonce: str) -> str:
             enclosed = {name: enclose(name, text, nonce) for name, text in shown.items()}
@@ -201,9 +213,7 @@ class Ranker:
             return "\n\n".join(filter(None, [*parts, answer_format.instructions]))
 
         size = total_chars(task, *(c.display_text for c in answers.values()))
-        limits = dict.fromkeys(answers, self.max_eval_chars // max(1, len(answers)))
-        question = JudgeRequest(size, texts, prompt, answer_format.schema, answer_format.parse, limits=limits)
-        comparison, shown = await ask_judge(question, task, self, ask)
+        comparison, shown = await ask_judge(ask, size, build, answer_format.parse)
         return shown.with_omission_note(comparison, {name: f"candidate {c.id}" for name, c in answers.items()})
 
     def _template_texts(self, template: Template, enclosed: Mapping[str, str], names: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from ... import checks
 from ...core.task import Task
@@ -36,6 +36,7 @@ REASON_FORMAT = f'"reason": "{REASON_PLACEHOLDER}"'
 MAX_REASON_CHARS = 500
 OWN_FORM: Mapping[str, Any] = {}
 """The schema of a reply in a form that the prompt states itself. It holds the model to nothing: the form may begin with prose."""
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 RE_ASK_PROMPT = "Answer again, in the form asked for."
 RE_ASK_OFFSET = 1_000_000  # added to the sample index, so that a cache keeps a re-ask apart from repeated votes
 
@@ -53,44 +54,40 @@ class JudgeConfig(Protocol):
     def images(self) -> bool: ...
 
 
-class JudgeRequest(NamedTuple, Generic[T]):
-    """A question to a judge about texts.
+async def ask_judge(
+    ask: JudgeClient, size: int, build: Callable[[], tuple[Request, ShownTexts]], parse: Callable[[Reply], T]
+) -> tuple[T, ShownTexts]:
+    """Ask a question about texts of about `size` characters in a fresh context. Return the answer and what was shown.
 
-    `make_texts` returns the texts by name, and `size` is about how many characters they have. `build_prompt` returns the prompt for
-    them and a nonce, `parse_reply` the result in a reply (or raises UnreadableOutput). `extra_texts` are further texts in the
-    prompt that must not contain the nonce. `limits` holds the maximum number of characters of a text, by its name; for the others
-    `max_eval_chars` applies. `top_logprobs` asks for the log-probabilities of so many alternatives of each token.
-    """
-
-    size: int
-    make_texts: Callable[[], Mapping[str, str]]
-    build_prompt: Callable[[Mapping[str, str], str], str]
-    schema: Mapping[str, Any]
-    parse_reply: Callable[[Reply], T]
-    extra_texts: tuple[str, ...] = ()
-    limits: Mapping[str, int] = MappingProxyType({})
-    top_logprobs: int | None = None
-
-
-async def ask_judge(question: JudgeRequest[T], task: Task, config: JudgeConfig, ask: JudgeClient) -> tuple[T, ShownTexts]:
-    """Ask a question in a fresh context. Return the answer and what was shown.
-
+    `build` returns the request, as `build_request` does. `parse` returns the answer in a reply, or raises UnreadableOutput.
     Raises BadResponseError if the reply is unreadable twice.
     """
-    if question.size < THREAD_THRESHOLD:
-        request, shown = _build_request(question, task, config)
-    else:
-        request, shown = await run_in_thread(_build_request, question, task, config)
-    return await ask_for_json(ask, request, question.parse_reply, subject="the judge's answer"), shown
+    request, shown = build() if size < THREAD_THRESHOLD else await run_in_thread(build)
+    return await ask_for_json(ask, request, parse, subject="the judge's answer"), shown
 
 
-def _build_request(question: JudgeRequest[T], task: Task, config: JudgeConfig) -> tuple[Request, ShownTexts]:
-    shown = truncate_texts(question.make_texts(), config.max_eval_chars, question.limits)
-    nonce = fresh_nonce([*shown.texts.values(), *question.extra_texts])
-    prompt = user_message(question.build_prompt(shown.texts, nonce), collect_images(task), show=config.images)
+def build_request(
+    config: JudgeConfig,
+    task: Task,
+    texts: dict[str, str],
+    build_prompt: Callable[[Mapping[str, str], str], str],
+    schema: Mapping[str, Any],
+    *,
+    extra_texts: tuple[str, ...] = (),
+    limits: Mapping[str, int] = NO_LIMITS,
+    top_logprobs: int | None = None,
+) -> tuple[Request, ShownTexts]:
+    """Return the request that asks a judge about named texts, and what of them it shows.
+
+    `build_prompt` returns the prompt for the texts and a nonce. `extra_texts` are further texts in the prompt that must not contain
+    the nonce. `limits` holds the maximum number of characters of a text, by its name; for the others `max_eval_chars` applies.
+    `top_logprobs` asks for the log-probabilities of so many alternatives of each token.
+    """
+    shown = truncate_texts(texts, config.max_eval_chars, limits)
+    nonce = fresh_nonce([*shown.texts.values(), *extra_texts])
+    prompt = user_message(build_prompt(shown.texts, nonce), collect_images(task), show=config.images)
     messages = ({"role": "system", "content": SYSTEM}, prompt)
-    top = question.top_logprobs
-    return Request(messages, config.temperature, config.max_tokens, schema=question.schema, nonce=nonce, top_logprobs=top), shown
+    return Request(messages, config.temperature, config.max_tokens, schema=schema, nonce=nonce, top_logprobs=top_logprobs), shown
 
 
 async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Reply], T], *, subject: str) -> T:
@@ -100,19 +97,17 @@ async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Repl
     """
     reply = await ask.complete(request)
     try:
-        return _parse_complete(reply, parse)
+        return parse(reply) if not reply.truncated else _refuse_truncated()
     except UnreadableOutput as complaint:
         reply = await ask.complete(_re_ask_request(request, reply, str(complaint)))
     try:
-        return _parse_complete(reply, parse)
+        return parse(reply) if not reply.truncated else _refuse_truncated()
     except UnreadableOutput as complaint:
         raise BadResponseError(f"{subject} cannot be read: {complaint}") from complaint
 
 
-def _parse_complete(reply: Reply, parse: Callable[[Reply], T]) -> T:
-    if reply.truncated:
-        raise UnreadableOutput("the answer was cut off at the token limit")
-    return parse(reply)
+def _refuse_truncated() -> NoReturn:
+    raise UnreadableOutput("the answer was cut off at the token limit")
 
 
 def _re_ask_request(request: Request, reply: Reply, complaint: str) -> Request:
@@ -173,6 +168,10 @@ def read_object(text: str) -> dict[str, Any]:
     """
     if len(text) > MAX_CHARS:
         raise UnreadableOutput(f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read")
+    if text.startswith("{") and text.endswith("}"):
+        whole, end = _parse_object_at(text, 0)
+        if end == len(text):  # as most models answer
+            return whole
     data: dict[str, Any] | None = None
     at = 0
     while mark := BRACE_OR_TAG.search(text, at):
@@ -295,17 +294,18 @@ def texts_at(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 def score_at(data: Mapping[str, Any], key: str, scale: Scale) -> float:
     """Return the number on the scale under `key`. Raises UnreadableOutput for anything else: bools, texts, 11 of 1 to 10."""
-    number = data.get(key)
+    number: Any = data.get(key)
     if not scale.holds(number):
-        raise _misfit(data, key, scale.description)
-    return cast("float", number)
+        raise misfit(data, key, scale.description)
+    score: float = number
+    return score
 
 
 def bool_at(data: Mapping[str, Any], key: str) -> bool:
     """Return the boolean under `key`."""
     value = data.get(key)
     if not isinstance(value, bool):
-        raise _misfit(data, key, "true or false")
+        raise misfit(data, key, "true or false")
     return value
 
 
@@ -313,11 +313,11 @@ def object_at(data: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return the object under `key`."""
     value = data.get(key)
     if not isinstance(value, dict):
-        raise _misfit(data, key, "an object")
+        raise misfit(data, key, "an object")
     return value
 
 
-def _misfit(data: Mapping[str, Any], key: str, expected: str) -> UnreadableOutput:
+def misfit(data: Mapping[str, Any], key: str, expected: str) -> UnreadableOutput:
     """Return the complaint about the value under `key`, or that there is none."""
     return UnreadableOutput(f"{key!r} must be {expected}, got {_abbreviate(data[key])}" if key in data else f"{key!r} is missing")
 

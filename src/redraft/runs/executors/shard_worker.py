@@ -21,6 +21,7 @@ from uuid import uuid4
 from ...core.serialize import record_to_json
 from ...core.trace import Trace
 from ...errors import BudgetExhaustedError, StoreError
+from ...jsontext import dumps_text
 from ...middleware.budget import Budget, BudgetTracker, BudgetWaiter, Grant, Reservation
 from ...middleware.call_costs import ZERO_AMOUNTS, CostEstimate
 from ...plans import CostUnit
@@ -141,7 +142,8 @@ class AssignedRows:
             yield row if info is row.info else row._replace(info=info)
 
     def _copy(self, row: PendingRow, trace: Trace) -> None:
-        self.journal.begin_row(self.run, row.id, row.n, row.key, row.parts, replace(trace, records=()).header())
+        header = dumps_text(replace(trace, records=()).header())
+        self.journal.begin_row(self.run, row.id, row.n, row.key, row.parts, header)
         if trace.records:
             self.journal.append_records(self.run, row.id, 0, [record_to_json(r) for r in trace.records])
         if row.info and row.info.result is not None:
