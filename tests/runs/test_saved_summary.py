@@ -100,7 +100,9 @@ async def test_a_file_that_changes_while_it_is_checked_is_checked_again(tmp_path
         assert journal.run("out-jsonl").metadata["dataset"] is None
 
 
-@pytest.mark.parametrize("damage", [{"total": "5"}, {"total": None}, {"more": 1}, "text"])
+@pytest.mark.parametrize(
+    "damage", [{"total": "5"}, {"total": None}, {"total": 0}, {"total": -5}, {"prompt_bytes": 10**400}, {"more": 1}, "text"]
+)
 async def test_a_summary_of_another_form_is_not_used(tmp_path, passes, damage):
     """It may come from another version of Redraft."""
     source = write(tmp_path / "in.jsonl", ROWS)
@@ -112,10 +114,11 @@ async def test_a_summary_of_another_form_is_not_used(tmp_path, passes, damage):
     assert len(passes) == 2
 
 
-async def test_stopping_ends_the_digest(tmp_path):
+async def test_stopping_ends_the_digest(tmp_path, passes):
     """A large file is not read to its end first."""
     run = BatchRun.from_arguments(write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl", False, "words:1-", mode="grade")
     run.stop()
     report = await run.go()
     assert report.end_reason == "interrupted"
+    assert not passes
     assert not (tmp_path / "out.jsonl").exists()

@@ -117,6 +117,7 @@ class PendingRows:
         except OSError as error:
             raise _store_error(path, "opened", error) from error
         self._size = 0
+        self._kept_size = 0  # what the last replacement has left
 
     def read(self) -> list[RequestFacts]:
         """Return the rows that an earlier process has written."""
@@ -133,13 +134,14 @@ class PendingRows:
                 self._size += self._file.write(orjson.dumps(row_values(facts)) + b"\n")
 
     def replace(self, rows: Iterable[RequestFacts], *, above: int) -> None:
-        """Replace all rows by these, if the file is larger than so many bytes."""
-        if self._size > above:
+        """Replace all rows by these, if those added since the last time make more than so many bytes (0: if there are any)."""
+        if self._size > above + (self._kept_size if above else 0):
             with suppress(OSError):
                 self._file.truncate(0)
                 self._size = self._file.seek(0)
             for facts in rows:
                 self.add(facts)
+            self._kept_size = self._size
 
     def close(self) -> None:
         """Release the file, and remove it if it is empty."""

@@ -49,10 +49,11 @@ def dataset_digest(dataset: BatchDataset, on_read: Callable[[], object]) -> str:
     try:
         for path in source.paths:
             with path.open("rb", buffering=0) as file:
+                content = sha256()
                 for piece in iter(partial(file.read, BYTES_PER_READ), b""):
-                    digest.update(piece)
+                    content.update(piece)
                     on_read()
-                digest.update(b"%d" % file.tell())
+                digest.update(content.digest())
     except OSError:
         return ""
     return digest.hexdigest()
@@ -63,6 +64,7 @@ def summary_data(summary: DatasetSummary) -> dict[str, Any] | None:
     return {name: getattr(summary, name) for name in SAVED_FIELDS} if summary.digest else None
 
 
+MAX_COUNT = 2**63
 SAVED_FIELDS = tuple(f.name for f in fields(DatasetSummary) if f.name != "duplicates")
 
 
@@ -75,7 +77,8 @@ def _saved_summary(journal: Path, run: str, digest: str) -> DatasetSummary | Non
         data = info.metadata.get("dataset") if info else None
         if isinstance(data, Mapping) and data.keys() == {*SAVED_FIELDS} and data["digest"] == digest:
             numbers = {name: value for name, value in data.items() if name != "digest"}
-            return DatasetSummary(**numbers, digest=digest) if {*map(type, numbers.values())} == {int} else None
+            is_valid = all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers.values()) and numbers["total"]
+            return DatasetSummary(**numbers, digest=digest) if is_valid else None
     return None
 
 
