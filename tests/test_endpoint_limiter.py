@@ -390,6 +390,15 @@ async def test_free_slots_are_those_that_no_call_waits_for(clock):
     await asyncio.wait_for(gate.wait_for_slot(), 1)
 
 
+@pytest.mark.parametrize("limits", [{"rpm": 60}, {"tpm": 6000}, {"rpm": 60, "tpm": 6000}])
+async def test_with_limits_per_minute_one_slot_is_free_at_a_time(clock, limits):
+    """The rates may admit the next call and not the one after it."""
+    gate = limiter_on(clock, initial=8, maximum=8, **limits)
+    assert gate.free_slots == 1
+    await gate.acquire(10.0)
+    assert gate.free_slots <= 1
+
+
 async def test_free_slots_return_after_a_pause_without_calls(clock):
     """A waiter for a slot wakes when the pause is over."""
     gate = limiter_on(clock)

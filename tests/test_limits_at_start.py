@@ -93,7 +93,7 @@ def send(monkeypatch):
         call = retry(endpoints.hold(server.complete, server), attempts=ATTEMPTS)
         async with asyncio.TaskGroup() as group:
             for _ in range(calls):
-                while not endpoints.has_free_slots:
+                while endpoints.free_slots <= 0:
                     await endpoints.wait_for_free_slots()
                 group.create_task(call(ASK))
                 await asyncio.sleep(0.0005)  # the CPU time for a row

@@ -11,7 +11,7 @@ from redraft.core.records import Usage
 from redraft.errors import StoreError
 from redraft.runs import BatchRun
 from redraft.runs.progress import BatchProgress
-from redraft.runs.scheduler import SOFT_ENDS, Scheduler
+from redraft.runs.scheduler import ROWS_PER_TURN, SOFT_ENDS, Scheduler
 from redraft.storage.journal import Journal
 
 
@@ -27,8 +27,8 @@ class Endpoints:
         return self.size
 
     @property
-    def has_free_slots(self):
-        return self.calls < self.size
+    def free_slots(self):
+        return self.size - self.calls
 
     async def wait_for_free_slots(self):
         await self.change.wait()
@@ -142,6 +142,23 @@ def test_rows_under_way_come_first():
     log, _, seconds = play({"a": [1, 1], "b": [1, 1]}, room=1)
     assert log.index("a ends") < log.index("b starts")
     assert seconds == 4
+
+
+@pytest.mark.parametrize(("slots", "seconds"), [(1, 100), (10, 10), (100, 1)])
+def test_as_many_rows_start_in_a_turn_as_there_are_free_slots(slots, seconds):
+    """Up to 32 of them; no row starts before there is a slot for its call, and no slot stays free."""
+    log, _, took = play({f"r{n}": [1] for n in range(100)}, room=slots)
+    group = log.index("r0 starts")  # tasks run when the scheduler waits: rows before this line were seen in the same turn
+    waiting = most = 0
+    for line in of(log, "starts", "asks"):
+        waiting += 1 if line.endswith("starts") else -1
+        most = max(most, waiting)
+    assert (group, most, took) == (min(slots, ROWS_PER_TURN), 1, seconds)
+    under_way = most = 0
+    for line in of(log, "starts", "ends"):
+        under_way += 1 if line.endswith("starts") else -1
+        most = max(most, under_way)
+    assert most == slots
 
 
 @pytest.mark.parametrize(("max_rows", "seconds"), [(1, 6), (2, 3), (6, 1)])

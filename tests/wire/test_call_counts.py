@@ -155,6 +155,26 @@ async def test_cancelled_retries_count_every_attempt():
     assert (used.calls, used.retried_calls, used.tokens) == (3, 2, None)
 
 
+@pytest.mark.parametrize("turns", range(1, 31))
+async def test_a_cancelled_call_counts_only_if_it_was_sent(turns):
+    """In whichever turn of the event loop the cancellation comes."""
+    async with fs.FaultServer().says(hang) as server:
+        model = Chat("m", server.url)
+        work = asyncio.ensure_future(redraft.refine("q", model, lambda text: 1.0))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError) as cut:
+            await work
+        result = getattr(cut.value, "result", None)
+        calls = result.usage.calls if result else 0
+        async with asyncio.timeout(10):
+            while len(server.requests) < calls:  # one that was sent arrives
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)  # one that was not sent does not
+        assert len(server.requests) == calls
+
+
 async def test_function_model_counts_its_own_requests():
     """A callable that sends two requests for an answer has made two calls."""
     async with fs.FaultServer().says(fs.good("a")) as server:

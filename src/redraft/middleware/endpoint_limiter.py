@@ -142,11 +142,12 @@ class EndpointLimiter:
     def free_slots(self) -> int:
         """How many more calls would be admitted at once; 0 or less if no new work should start.
 
-        During a pause or an outage it is 0 or less, except for one slot when a probe is due and no call waits to send it.
+        During a pause or an outage it is 0 or less, except for one slot when a probe is due and no call waits to send it. With
+        limits per minute it is at most 1, because only the next call is known to be admitted.
         """
         if self.queue_length or self._seconds_until_slot(0.0) > 0:
             return -self.queue_length
-        return 1 if self._circuit.is_open else self.limit - self.in_flight
+        return 1 if self._circuit.is_open or self._rates else self.limit - self.in_flight
 
     @property
     def state(self) -> str:

@@ -44,12 +44,12 @@ class Endpoints(Protocol):
         ...
 
     @property
-    def has_free_slots(self) -> bool:
-        """Whether no call waits for a free slot."""
+    def free_slots(self) -> int:
+        """How many more rows may make a call at once; 0 or less if a call waits for a slot."""
         ...
 
     async def wait_for_free_slots(self) -> None:
-        """Wait until `has_free_slots` may have changed."""
+        """Wait until `free_slots` may have changed."""
         ...
 
     def close(self, *, now: bool = False) -> None:
@@ -179,8 +179,8 @@ class LimitedEndpoints:
         await self.gate.wait_until_quiet()
 
     @property
-    def has_free_slots(self) -> bool:
-        return all(limiter.free_slots > 0 for limiter in self.limiters.values())
+    def free_slots(self) -> int:
+        return min((limiter.free_slots for limiter in self.limiters.values()), default=self.ceiling)
 
     async def wait_for_free_slots(self) -> None:
         for limiter in tuple(self.limiters.values()):

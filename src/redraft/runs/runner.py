@@ -252,10 +252,13 @@ class RowRunner:
 
     async def _perform(self, perform: Perform, store: RowStore, step: Step) -> Record:
         """Perform a step, after the records of earlier calls are committed to disk."""
-        if store.paid > store.committed and not isinstance(step, Stop):
-            paid = store.paid
-            await self.journal.wait_for_commit()
-            store.committed = max(store.committed, paid)
+        if not isinstance(step, Stop):
+            if store.paid > store.committed:
+                paid = store.paid
+                await self.journal.wait_for_commit()
+                store.committed = max(store.committed, paid)
+            else:
+                await asyncio.sleep(0)  # the other rows that start in this turn are prepared first: see `scheduler`
         return await perform(step)
 
     async def _advance(self, refinement: Refinement, store: RowStore) -> Trace:

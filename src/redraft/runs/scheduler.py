@@ -2,7 +2,8 @@
 
 **Start.** Each row is an asyncio task. The next row, in the order of the data, starts when three conditions hold: fewer than
 `max_rows()` rows are under way, the handler has capacity (output and budget), and no call waits for a free slot at an endpoint. So
-calls of rows under way take precedence over new rows.
+calls of rows under way take precedence over new rows. As many rows start in a turn of the event loop as there are free slots: what
+many rows do in the same turn takes less CPU time for each, because the code stays in the caches of the processor.
 
 **End.** `Scheduler.end(reason)` ends a run early; from then on no row starts.
 
@@ -29,7 +30,8 @@ from .endpoints import Endpoints
 from .progress import BatchProgress
 
 SOFT_ENDS = {"budget", "deadline"}
-ROWS_PER_TURN = 32  # that start at once if there are no endpoints
+ROWS_PER_TURN = 32  # that start in one turn of the event loop at most
+TURNS_TO_CALL = 2  # of the event loop: a row plans its first step in the first, and the call takes a slot in the second
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -74,6 +76,7 @@ class Scheduler(Generic[R]):
     message: str = ""
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
     _change: asyncio.Event = field(default_factory=asyncio.Event)  # set when a row ends, or the run does
+    _free_slots: int = 0  # for which rows start in this turn
 
     async def run(self, work: Awaitable[None]) -> None:
         """Await `work`, which calls `process`, then wait for the calls in flight. Afterwards no row is under way.
@@ -101,8 +104,10 @@ class Scheduler(Generic[R]):
                 if await handler.visit(row):
                     if await self._wait_for_turn(handler):
                         self._start(handler.run(row))
-                        if self.endpoints.limit or len(self._rows) % ROWS_PER_TURN == 0:
-                            await asyncio.sleep(0)  # its first call takes a slot before the next row is considered
+                        self._free_slots -= 1
+                        if not self._free_slots:
+                            for _ in range(TURNS_TO_CALL):
+                                await asyncio.sleep(0)
                     elif self.reason in SOFT_ENDS:
                         await handler.skip(row)
                 if self.reason and self.reason not in SOFT_ENDS:
@@ -154,10 +159,12 @@ class Scheduler(Generic[R]):
                 await self.wait()
             elif not handler.has_capacity:
                 await self.wait(handler.wait_for_capacity())
-            elif not self.endpoints.has_free_slots:
-                await self.wait(self.endpoints.wait_for_free_slots())
-            else:
+            elif self._free_slots:
                 return True
+            elif (free_slots := self.endpoints.free_slots) > 0:
+                self._free_slots = min(free_slots, ROWS_PER_TURN)
+            else:
+                await self.wait(self.endpoints.wait_for_free_slots())
         return False
 
     def _note_change(self, _: object) -> None:

@@ -89,7 +89,7 @@ class BatchEndpoints:
     run: str
     progress: BatchProgress
     poll: float = POLL
-    has_free_slots = True
+    free_slots = MAX_REQUESTS
     limit = MAX_REQUESTS
     gate: CallGate = field(default_factory=CallGate)
     submissions: SubmissionLog = field(init=False)

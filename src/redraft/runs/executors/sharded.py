@@ -258,7 +258,7 @@ class RemoteEndpoints:
     in_flight: int = 0
     now: bool = False
     gate: CallGate = field(default_factory=CallGate)
-    has_free_slots = True
+    free_slots = 1  # (no row starts in this process)
 
     def close(self, *, now: bool = False) -> None:
         """Remember `now` for the orders to the shards, which close their own endpoints."""
