@@ -550,7 +550,7 @@ class Trace:
 
     @cached_view
     def problems_by_attempt(self) -> dict[int, tuple[tuple[Any, ...], list[str]]]:
-        """What `core.prompts` found wrong with refinements, by id, and the records that it read for that.
+        """A cache, which `core.prompts` fills: what it found wrong with refinements, by id, and the records that it read for that.
 
         All traces of a run share it, so that an attempt is read once and not for every later prompt.
         """

@@ -173,7 +173,7 @@ class HttpExchange:
     async def read_all(self, method: str, body: RequestBody) -> HttpResponse:
         """Send the request and read the whole response; one deadline is moved as parts arrive."""
         parts: list[bytes] = []
-        await asyncio.sleep(0)  # requests that are sent one after the other take less CPU: see `redraft.runs.scheduler`
+        await asyncio.sleep(0)  # other tasks prepare requests first: those that are sent in one turn take less CPU
         session, deadlines = await self._connections()
         with Deadline(deadlines, self._remaining_seconds(self.target.timeouts.first_byte)) as deadline:
             response = await self._send(session, method, body)

@@ -103,11 +103,7 @@ class Scheduler(Generic[R]):
             async for row in rows:
                 if await handler.visit(row):
                     if await self._wait_for_turn(handler):
-                        self._start(handler.run(row))
-                        self._free_slots -= 1
-                        if not self._free_slots:
-                            for _ in range(TURNS_TO_CALL):
-                                await asyncio.sleep(0)
+                        await self._start(handler.run(row))
                     elif self.reason in SOFT_ENDS:
                         await handler.skip(row)
                 if self.reason and self.reason not in SOFT_ENDS:
@@ -170,11 +166,16 @@ class Scheduler(Generic[R]):
     def _note_change(self, _: object) -> None:
         self._change.set()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a row. After the last of this turn, wait until their first calls have taken their slots."""
         row = asyncio.get_running_loop().create_task(work)
         self._rows.add(row)
         row.add_done_callback(self._row_done)
         self.progress.under_way = len(self._rows)
+        self._free_slots -= 1
+        if not self._free_slots:
+            for _ in range(TURNS_TO_CALL):
+                await asyncio.sleep(0)
 
     def _row_done(self, row: asyncio.Task[None]) -> None:
         self._rows.discard(row)

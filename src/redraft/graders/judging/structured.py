@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ... import checks
 from ...core.task import Task
@@ -97,17 +97,20 @@ async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Repl
     """
     reply = await ask.complete(request)
     try:
-        return parse(reply) if not reply.truncated else _refuse_truncated()
+        return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
         reply = await ask.complete(_re_ask_request(request, reply, str(complaint)))
     try:
-        return parse(reply) if not reply.truncated else _refuse_truncated()
+        return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
         raise BadResponseError(f"{subject} cannot be read: {complaint}") from complaint
 
 
-def _refuse_truncated() -> NoReturn:
-    raise UnreadableOutput("the answer was cut off at the token limit")
+def _parse_whole(reply: Reply, parse: Callable[[Reply], T]) -> T:
+    """Return the parsed reply. Raises UnreadableOutput if it is truncated, or as `parse` does."""
+    if reply.truncated:
+        raise UnreadableOutput("the answer was cut off at the token limit")
+    return parse(reply)
 
 
 def _re_ask_request(request: Request, reply: Reply, complaint: str) -> Request:
