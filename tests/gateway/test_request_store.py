@@ -3,11 +3,12 @@
 import asyncio
 import os
 import resource
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from redraft import ScriptedModel, refine
 from redraft.errors import ModelError, StoreError
 from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
 from redraft.gateway.request_store import RequestEnd, RequestStore, StoredRequest, find_stored_request, retentions
-from redraft.gateway.request_table import RequestFacts
+from redraft.gateway.request_table import PendingRows, RequestFacts
 from redraft.storage import Journal
 from redraft.storage.transaction import Transaction
 from redraft.usage import Usage
@@ -43,6 +44,19 @@ def begin(store, id, retention=FULL, model="refine/fast", **options):
 
 def folder_bytes(folder):
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
+
+
+@contextmanager
+def small_files(size):
+    """Let this process write no file beyond a size, as if the disk were full."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
 
 
 def age(folder, days, where="1"):
@@ -352,6 +366,51 @@ def test_pending_rows_stay_few(tmp_path, monkeypatch):
     store.close()
 
 
+REPLACING = """
+import sys
+from pathlib import Path
+from redraft.gateway.request_table import PendingRows, RequestFacts
+rows = PendingRows(Path(sys.argv[1]))
+for facts in (kept := [RequestFacts(f"t{n}", outcome="answered", trace_bytes=9) for n in range(500)]):
+    rows.add(facts)
+print("begun", flush=True)
+while True:
+    rows.replace(kept, above=0)
+"""
+
+
+def test_kill_while_pending_rows_are_replaced_loses_none(tmp_path):
+    """The file has all that are kept at any moment, and no draft is left after the next start."""
+    path = tmp_path / "pending"
+    for milliseconds in range(10):
+        with subprocess.Popen([sys.executable, "-c", REPLACING, path], stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"begun\n"
+            time.sleep(milliseconds / 1000)  # a kill at another moment each time
+            process.kill()
+        rows = PendingRows(path)
+        assert sorted({facts.trace_id for facts in rows.read()}) == sorted(f"t{n}" for n in range(500))
+        rows.replace((), above=0)
+        rows.close()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_pending_rows_stay_when_the_disk_is_full(tmp_path):
+    """The new ones cannot be written, also not in part; later ones follow the old ones."""
+    path = tmp_path / "pending"
+    rows = PendingRows(path)
+    old = [RequestFacts(f"t{n}") for n in range(3)]
+    for facts in old:
+        rows.add(facts)
+    with small_files(path.stat().st_size - 1):
+        rows.replace(old[1:] * 2, above=0)
+    assert list(tmp_path.iterdir()) == [path]
+    rows.add(RequestFacts("t3"))
+    rows.close()
+    rows = PendingRows(path)
+    assert [facts.trace_id for facts in rows.read()] == ["t0", "t1", "t2", "t3"]
+    rows.close()
+
+
 async def test_trace_without_facts_is_found_after_a_restart(tmp_path):
     """As after a kill between the two commits."""
     store = RequestStore(tmp_path)
@@ -440,12 +499,7 @@ async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
     await refined(recorder)
     await store.wait_for_commit()
     assert store.problem == "" and errors == []
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    import signal
-
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
-    try:
+    with small_files(1000):
         during = begin(store, "t1")
         result = await refined(during, "z" * 10_000)
         recorder.finish(RequestEnd(200))
@@ -456,9 +510,6 @@ async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
         late = begin(store, "t2")
         partial = asyncio.create_task(refined(late))
         await partial
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, before)
     maintenance = asyncio.create_task(store.maintain())
     async with asyncio.timeout(20):
         while store.problem:

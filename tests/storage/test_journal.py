@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from queue import SimpleQueue
 
@@ -364,6 +364,37 @@ async def test_callbacks_come_when_writing_fails():
     held.call("failed")
     assert held.events == ["after a", "after b", "failed"]
     held.writer.close()
+
+
+def test_callback_that_raises_is_logged_and_holds_nobody_up(caplog):
+    """Neither after a commit nor when writing fails: the others are called, and those who wait go on."""
+    held = HeldUp()
+    for id, how in (("a", "succeed"), ("b", "fail")):
+        held.write(id)
+        held.writer.call_after_commit(lambda: 1 / 0)
+        held.call(f"after {id}")
+        held.allow(how)
+        with nullcontext() if how == "succeed" else pytest.raises(StoreError, match="disk full"):
+            held.writer.flush()
+    assert held.events == [["a"], "after a", "after b"]
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
+    held.writer.close()
+
+
+def test_ids_may_be_longer_together_than_a_value_of_sqlite(tmp_path, monkeypatch):
+    """They are looked up and marked in several statements."""
+    monkeypatch.setattr("redraft.storage.schema.MAX_VALUE_BYTES", 2**20)
+    monkeypatch.setattr("redraft.storage.journal.MAX_IDS_LENGTH", 2**18)
+    ids = [f"{n}" + "\U0001f600" * 2**14 for n in range(30)]
+    with Journal(tmp_path / "j") as journal:
+        journal.update_run("r", invocation=1)
+        for n, id in enumerate(ids):
+            journal.begin_row("r", id, n, "k", {}, HEADER)
+        journal.flush()
+        journal.update_run("r", invocation=2, last_full_invocation=2)
+        journal.mark_seen("r", ids[:20])
+        assert journal.rows_by_id("r", ids).keys() == set(ids)
+        assert journal.run("r").counts["open"] == 20
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, 2**70, "\ud800", "\0", None, [None, {"a": (1.5, -0.0)}]])

@@ -11,6 +11,7 @@ the next start it is in `RequestTable.announced`, and counts if the trace is the
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +29,7 @@ import orjson
 from ..core.serialize import field_validators
 from ..errors import StoreError
 from ..storage.schema import check_owner, is_new, open_connection, set_time_limit
-from ..storage.secure_files import create_file, open_private
+from ..storage.secure_files import PRIVATE, create_draft, create_file, open_private, remove_stale_drafts, resolve_path
 
 RequestOutcomeName: TypeAlias = Literal["answered", "failed", "cancelled", "interrupted"]
 APPLICATION_ID = int.from_bytes(b"Rdfr")
@@ -111,11 +112,12 @@ class PendingRows:
     """The rows that may not be committed yet, as lines of a file. What cannot be written or read is left out."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         try:
-            self._file = open_private(path, os.O_RDWR | os.O_CREAT)
+            self._path = resolve_path(path)
+            self._file = open_private(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise _store_error(path, "opened", error) from error
+        remove_stale_drafts(self._path)
         self._size = 0
         self._kept_size = 0  # what the last replacement has left
 
@@ -130,24 +132,49 @@ class PendingRows:
 
     def add(self, facts: RequestFacts) -> None:
         if self._size < MAX_PENDING_BYTES:
-            with suppress(OSError, TypeError):
-                self._size += self._file.write(orjson.dumps(row_values(facts)) + b"\n")
+            with suppress(OSError):
+                self._size += self._file.write(_as_line(facts))
 
     def replace(self, rows: Iterable[RequestFacts], *, above: int) -> None:
-        """Replace all rows by these, if those added since the last time make more than so many bytes (0: if there are any)."""
+        """Replace all rows by these, if those added since the last time make more than so many bytes (0: if there are any).
+
+        After a crash the file has all of the old or all of the new rows. The old ones stay if the new ones cannot be written.
+        """
         if self._size > above + (self._kept_size if above else 0):
             with suppress(OSError):
-                self._file.truncate(0)
-                self._size = self._file.seek(0)
-            for facts in rows:
-                self.add(facts)
-            self._kept_size = self._size
+                if kept := b"".join(map(_as_line, rows)):
+                    self._write_anew(kept)
+                else:
+                    self._file.truncate(0)
+                    self._file.seek(0)
+                self._size = self._kept_size = len(kept)
+
+    def _write_anew(self, data: bytes) -> None:
+        draft, file = create_draft(self._path, PRIVATE)
+        try:
+            if file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            draft.replace(self._path)
+        except OSError:
+            file.close()
+            draft.unlink(missing_ok=True)
+            raise
+        self._file.close()
+        self._file = file
 
     def close(self) -> None:
         """Release the file, and remove it if it is empty."""
         self._file.close()
         if not self._size:
             self._path.unlink(missing_ok=True)
+
+
+def _as_line(facts: RequestFacts) -> bytes:
+    """Return the line of a row; nothing for one that JSON cannot hold."""
+    try:
+        return orjson.dumps(row_values(facts)) + b"\n"
+    except TypeError:
+        return b""
 
 
 class RequestTable:

@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from ..errors import StoreError
+from ..log import log
 from .schema import (
     check_file,
     check_journal,
@@ -135,7 +136,7 @@ class Writer:
         """Call back once everything queued before is committed, but for what is postponed, or cannot be any more.
 
         The call is made at once if that is so already, else by the writing thread, before it wakes those who wait for the commit.
-        `callback` uses nothing of the journal and raises nothing.
+        `callback` uses nothing of the journal; what it raises in the writing thread is logged.
         """
         with self._lock:
             must_wait = self._last and not self.write_error
@@ -203,8 +204,7 @@ class Writer:
             except Exception as error:  # noqa: BLE001  (any error is passed to the waiting callers)
                 self._fail(error)
                 return
-            for callback in transaction.callbacks:  # nothing is added any more: it is no longer the queue
-                callback()
+            _call(transaction.callbacks)  # nothing is added any more: it is no longer the queue
             self._mark_committed(transaction)
 
     def _next_transaction(self) -> Transaction:
@@ -249,8 +249,7 @@ class Writer:
         write_error = self._explain(error)
         with self._lock:
             self.write_error = write_error
-            for callback in self._current.callbacks + self._queue.callbacks:
-                callback()
+            _call(self._current.callbacks + self._queue.callbacks)
             self._wake_callers(self._current.waiting + self._queue.waiting)
 
     def _wake_callers(self, waiting: list[asyncio.Future[None]]) -> None:
@@ -258,6 +257,15 @@ class Writer:
         for loop in {waiter.get_loop() for waiter in waiting}:
             with suppress(RuntimeError):  # its loop is closed, so no caller waits there
                 loop.call_soon_threadsafe(_wake, [waiter for waiter in waiting if waiter.get_loop() is loop])
+
+
+def _call(callbacks: Sequence[Callable[[], None]]) -> None:
+    """Call each; log the error of one that raises: those who wait for the commit must be woken all the same."""
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception:  # noqa: BLE001  (it belongs to the caller, and may raise anything)
+            log.exception("what was to be done after a commit failed")
 
 
 def _wake(ready: list[asyncio.Future[None]]) -> None:

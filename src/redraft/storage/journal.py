@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from itertools import chain
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -32,6 +33,7 @@ from .transaction import RowChanges, TransactionData
 Status: TypeAlias = Literal["open", "done", "failed"]
 STATUSES: tuple[Status, ...] = ("open", "done", "failed")
 ROWS_PER_READ = 200  # rows that `Journal.traces` reads at a time
+MAX_IDS_LENGTH = 2**20  # of the IDs in one statement together, but for a single longer one
 RESULT_START = '{"columns":{'  # of the result of a row of a batch, unless `json` wrote it
 
 DELETE_ROW = "DELETE FROM rows WHERE run = ? AND id = ?"
@@ -289,7 +291,8 @@ class Journal:
         """Return the rows that the run has, by ID; without `key_parts` those are empty. Meant for a few hundred IDs at a time."""
         self._database.flush_if_pending([(run, id) for id in ids])
         id_of = {text_to_json(id): id for id in ids}
-        records = self._database.read(SELECT_ROWS_BY_ID, to_json(run), to_json([*id_of]))
+        parts = _split_by_length(id_of, MAX_IDS_LENGTH)
+        records = chain.from_iterable(self._database.read(SELECT_ROWS_BY_ID, to_json(run), to_json(part)) for part in parts)
         return {(id := id_of[record[1]]): self._row_info(record, id, key_parts=key_parts)[1] for record in records}
 
     def begin_row(  # noqa: PLR0917
@@ -326,8 +329,9 @@ class Journal:
         if self._database.has_pending([(run, id) for id in ids]):  # statements are executed before changes of rows
             for id in ids:
                 self._change(run, id, RowChanges.see, seen)
-        elif ids:
-            self._database.writer.execute(MARK_SEEN, seen, self._number(run), to_json([*map(text_to_json, ids)]))
+        else:
+            for part in _split_by_length(map(text_to_json, ids), MAX_IDS_LENGTH):
+                self._database.writer.execute(MARK_SEEN, seen, self._number(run), to_json(part))
 
     def set_position(self, run: str, id: str, position: int) -> None:
         """Record that a row is now at another position of the input."""
@@ -617,6 +621,20 @@ def decode_tokens(rows: Any) -> tuple[TokenLogprobs, ...]:
         return tuple(TokenLogprobs(str(token), tuple((str(t), float(p)) for t, p in top)) for token, top in rows)
     except (TypeError, ValueError) as error:
         raise StoreError(f"the log-probabilities are damaged: {error}") from error
+
+
+def _split_by_length(texts: Iterable[str], max_length: int) -> Iterator[list[str]]:
+    """Yield the texts in lists of at most `max_length` characters together, or of a single longer text."""
+    part: list[str] = []
+    length = 0
+    for text in texts:
+        length += len(text)
+        if part and length > max_length:
+            yield part
+            part, length = [], len(text)
+        part.append(text)
+    if part:
+        yield part
 
 
 def _encode_reply(reply: Reply) -> str:
