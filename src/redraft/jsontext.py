@@ -206,7 +206,8 @@ def first_duplicate(items: Iterable[T]) -> T | None:
 
 def nesting_depth(value: Any) -> int:
     """Return how deep objects and lists are nested, in a value as JSON has it."""
-    depth, level = 0, [[value]]
+    depth = 0
+    level: list[Any] = [[value]]
     while level := [v for outer in level for v in (outer.values() if outer.__class__ is dict else outer) if v.__class__ in NESTED]:
         depth += 1
     return depth

@@ -159,7 +159,9 @@ class Session:
         members += tie_break_grader(members) if self.options.tie_break else []
         roles = assign_roles(self, members)
         panel = tuple(member if roles.editor else replace(member, editable=False) for member, _ in members)
-        checks = tuple(partial(check_task, grader) for grader in roles.graders.values())
+        checks = tuple(
+            partial(check_task, grader) for grader in roles.graders.values() if any(hasattr(grader, name) for name in CHECKS)
+        )
         return TaskSetup(Panel(self._check_trust(panel, roles)), roles, bool(llm_graders(panel)), checks)
 
     def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
@@ -543,6 +545,9 @@ def scoring_graders(panel: Iterable[PanelGrader]) -> list[PanelGrader]:
     """Return the graders that make the score of a task; if all are musts, those that call a model."""
     pointwise = [grader for grader in panel if not grader.compares]
     return [grader for grader in pointwise if not grader.must] or [grader for grader in pointwise if not grader.model_free]
+
+
+CHECKS = ("needs", "sandbox", "check_environment", "check_task", "parts", "parts_for")  # what `check_task` looks at
 
 
 def check_task(grader: Any, task: Task) -> None:

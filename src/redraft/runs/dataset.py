@@ -281,7 +281,7 @@ class PendingRow(NamedTuple):
 
     @property
     def id(self) -> str:
-        return self.entry.id
+        return self.entry.task.id or ""
 
     @property
     def is_current(self) -> bool:
