@@ -243,6 +243,20 @@ async def test_group_commit(tmp_path):
         await journal.wait_for_commit()
 
 
+def test_long_ids_are_marked_as_seen(tmp_path):
+    """SQLite takes no list of them as one value."""
+    ids = [f"{n}" * 2**20 for n in range(5)]
+    with Journal(tmp_path / "j") as journal, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("redraft.storage.schema.MAX_VALUE_BYTES", 4 * 2**20)
+        journal.update_run("r", invocation=1)
+        for n, id in enumerate(ids):
+            journal.begin_row("r", id, n, "k", {}, HEADER)
+        journal.flush()
+        journal.mark_seen("r", ids, 2)
+        journal.flush()
+        assert [info.id for info, _ in journal.traces("r", 2)] == ids
+
+
 def test_writes_of_one_transaction_keep_their_order(tmp_path):
     """Also those that name a row in another way: here a row is seen and then deleted, and another is deleted and then seen."""
     path = make_journal(tmp_path / "j", rows=2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from math import inf
@@ -40,6 +40,7 @@ SELECT_ROWS = "SELECT row, id, position, key, key_parts, status, result FROM row
 SELECT_ROWS_BY_ID = f"{SELECT_ROWS} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608  (statements of our own)
 SEEN_SINCE = "AND (SELECT invocation FROM seen_rows WHERE seen_rows.row = rows.row) >= ?"
 SELECT_ROWS_AFTER = f"{SELECT_ROWS} AND (position, row) > (?, ?) {SEEN_SINCE} ORDER BY position, row LIMIT {ROWS_PER_READ}"
+MARK_CHARS = 2**20  # of the IDs that one statement marks: SQLite takes no values of any length
 MARK_SEEN = "INSERT OR REPLACE INTO seen_rows SELECT row, ? FROM rows WHERE run = ? AND id IN (SELECT value FROM json_each(?))"
 COUNT_BY_STATUS = "SELECT status, count(*) FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ? GROUP BY status"
 SELECT_STATES = "SELECT row, position, status FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ?"
@@ -326,8 +327,9 @@ class Journal:
         if self._database.has_pending([(run, id) for id in ids]):  # statements are executed before changes of rows
             for id in ids:
                 self._change(run, id, RowChanges.see, seen)
-        elif ids:
-            self._database.writer.execute(MARK_SEEN, seen, self._number(run), to_json([*map(text_to_json, ids)]))
+        else:
+            for part in parts_of(map(text_to_json, ids), MARK_CHARS):
+                self._database.writer.execute(MARK_SEEN, seen, self._number(run), to_json(part))
 
     def set_position(self, run: str, id: str, position: int) -> None:
         """Record that a row is now at another position of the input."""
@@ -514,6 +516,20 @@ def _invocation_in(metadata: Mapping[str, Any], name: str) -> int:
     """Return the number of an invocation; 0 if there is none."""
     value = metadata.get(name)
     return value if type(value) is int else 0
+
+
+def parts_of(texts: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Yield the texts in lists of at most that many characters, or of a single longer text."""
+    part: list[str] = []
+    length = 0
+    for text in texts:
+        length += len(text)
+        if part and length > most:
+            yield part
+            part, length = [], len(text)
+        part.append(text)
+    if part:
+        yield part
 
 
 def _now() -> str:
