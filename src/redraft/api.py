@@ -23,7 +23,6 @@ from .refinement import (
     prepare_refinement,
     resolve_model,
     run_refinement,
-    with_plan_in_settings,
 )
 from .result import Result
 from .session import Session
@@ -247,7 +246,7 @@ async def refine_many(
             for task in inputs:
                 refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
                 refinement.owns_session = False
-                refinements.append(in_rounds(with_plan_in_settings(refinement)))
+                refinements.append(in_rounds(refinement))
             semaphore = asyncio.Semaphore(session.options.max_in_flight)
             running += [asyncio.ensure_future(_refine_one(refinement, semaphore)) for refinement in refinements]
             cleanup.push_async_callback(cancel_and_wait, running)

@@ -80,8 +80,7 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
     `max_bytes` of memory hold. NaN and infinity, which other programs write, are accepted.
     """
     # Not orjson: with checks for what it accepts (duplicate keys, integers over 64 bits) it is no faster.
-    brackets = text.count("[") + text.count("{")
-    if (brackets + text.count(",")) * BYTES_PER_VALUE > max_bytes:
+    if len(text) * BYTES_PER_VALUE > max_bytes and sum(map(text.count, "[{,")) * BYTES_PER_VALUE > max_bytes:
         raise ValueError(f"it holds more values than {max_bytes / 2**20:,.0f} MiB of memory take")
     try:
         value = decode(_DECODER, text)
@@ -91,7 +90,7 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
         raise
     except ValueError as error:
         raise ValueError(TOO_MANY_DIGITS_MESSAGE if "digits" in str(error) else str(error)) from None
-    if brackets > MAX_DEPTH and nesting_depth(value) > MAX_DEPTH:
+    if len(text) > 2 * MAX_DEPTH and nesting_depth(value) > MAX_DEPTH:
         raise ValueError(TOO_DEEP_MESSAGE)
     return value
 
@@ -206,9 +205,12 @@ def first_duplicate(items: Iterable[T]) -> T | None:
 
 
 def nesting_depth(value: Any) -> int:
-    """Return how deep objects and lists are nested."""
-    depth, level = 0, [value]
-    while level := [v for v in level if isinstance(v, dict | list)]:
+    """Return how deep objects and lists are nested, in a value as JSON has it."""
+    depth = 0
+    level: list[Any] = [[value]]
+    while level := [v for outer in level for v in (outer.values() if outer.__class__ is dict else outer) if v.__class__ in NESTED]:
         depth += 1
-        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
     return depth
+
+
+NESTED = frozenset((dict, list))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -80,7 +80,7 @@ async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: A
     """Prepare a refinement and check all arguments before any call is made. Raises ConfigError."""
     session = Session(options, await resolve_model(model), graders, judge)
     deadline_at = options.deadline_at
-    refinement = with_plan_in_settings(make_refinement(task, session, deadline_at, model_searched=model is None))
+    refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
     return in_rounds(refinement, lambda: limits_left(session, deadline_at))
 
 
@@ -122,11 +122,18 @@ async def resolve_model(model: Any) -> Any:
 
 
 def make_refinement(
-    task: TaskInput, session: Session, deadline_at: float | None = None, *, model_searched: bool = True
+    task: TaskInput,
+    session: Session,
+    deadline_at: float | None = None,
+    *,
+    model_searched: bool = True,
+    plan: Plan | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Refinement:
     """Make a refinement in a session, with its deadline on the monotonic clock. Raises ConfigError.
 
-    `model_searched` says whether a model was searched for, for the message if there is none.
+    `model_searched` says whether a model was searched for, for the message if there is none. `plan` replaces that of the session;
+    `settings` are its `plan_settings`, if they are known.
     """
     options = session.options
     earlier = _check_reads_no_files(task) if isinstance(task, Trace) else None
@@ -135,8 +142,7 @@ def make_refinement(
     given = () if has_answers else task.given_responses
     if session.writer is None and not given and not has_answers:
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
-    if not any(message_text(message).strip() for message in task.messages):
-        raise ConfigError(f"task: the prompt is empty, got {format_value(task.prompt)}")
+    _check_has_prompt(task)
     panel, roles, is_noisy, checks = session.setup(task.requirements, has_tests=bool(task.tests))
     if options.unseen_last and (judged := [grader.name for grader in panel if grader.must and asks_model(grader)]):
         raise ConfigError(f"unseen_last cannot be combined with a must that a model judges, got {judged[0]!r}")
@@ -149,13 +155,20 @@ def make_refinement(
     if options.answer:
         trace = _with_form(trace, options.answer)
         given = tuple([options.answer.extract(text, given=True) for text in given])
+    if (prompts := prompts_of(options.plan or options)) and (prompts.draft or prompts.refine):
+        prompts.check_task(task)
+    session_plan = session.plan_for(writes=roles.writer is not None, noisy=is_noisy)
+    plan = plan or session_plan
+    settings = plan_settings(plan) if settings is None else settings
+    if not earlier:
+        trace = _with_plan_settings(trace, settings)
     if len(given) == 1:
         trace += Candidate(0, given[0])  # which keeps the views
     elif given:
         trace = replace(trace, records=(*trace.records, *[Candidate(id, text) for id, text in enumerate(given)]))
-    if (prompts := prompts_of(options.plan or options)) and (prompts.draft or prompts.refine):
-        prompts.check_task(task)
-    plan = session.plan_for(writes=roles.writer is not None, noisy=is_noisy)
+    if earlier:
+        trace = reopen_if_needed(trace, with_original_settings(trace, session_plan, options))
+        trace = _with_plan_settings(trace, settings)
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if session.has_limits or deadline_at is not None:
@@ -164,7 +177,7 @@ def make_refinement(
     if options.on_step:
         perform = observe(perform, on_start=options.on_step)
     return Refinement(
-        reopen_if_needed(trace, with_original_settings(trace, plan, options)) if earlier else trace,
+        trace,
         plan,
         perform,
         session,
@@ -175,13 +188,19 @@ def make_refinement(
     )
 
 
-def with_plan_in_settings(refinement: Refinement) -> Refinement:
-    """Record the plan in the trace's settings (see `plan_settings`), in place of what they had of a plan."""
-    trace = refinement.trace
-    settings = {name: value for name, value in trace.settings.items() if name not in PLAN_KEYS} | plan_settings(refinement.plan)
-    if settings != trace.settings:
-        refinement.trace = replace(trace, settings=settings)
-    return refinement
+def _check_has_prompt(task: Task) -> None:
+    """Raise ConfigError if all messages are empty."""
+    for message in task.messages:
+        if (text := message_text(message)) and not text.isspace():
+            return
+    raise ConfigError(f"task: the prompt is empty, got {format_value(task.prompt)}")
+
+
+def _with_plan_settings(trace: Trace, settings: Mapping[str, Any]) -> Trace:
+    """Record a plan (see `plan_settings`) in the settings of a trace, in place of what they had of one."""
+    kept = {name: value for name, value in trace.settings.items() if name not in PLAN_KEYS}
+    recorded = {**kept, **settings} if kept else settings
+    return trace if recorded == trace.settings else replace(trace, settings=recorded)
 
 
 def plan_settings(plan: Plan) -> dict[str, Any]:

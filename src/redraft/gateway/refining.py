@@ -36,7 +36,7 @@ from ..errors import (
 )
 from ..plans import Plan
 from ..protocols import Store
-from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement, with_plan_in_settings
+from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement
 from ..result import grader_messages, parsed_answer
 from ..session import Session
 from ..usage import NO_USAGE, Usage
@@ -158,7 +158,7 @@ class ProfileRefiner:
         requirements = check_requirements(request.options.requirements)
         task = Task(request.messages, tools=request.tools, tool_choice=request.tool_choice, requirements=requirements)
         deadline_at = session.options.deadline_at
-        refinement = with_plan_in_settings(make_refinement(task, session, deadline_at, model_searched=False))
+        refinement = make_refinement(task, session, deadline_at, model_searched=False)
         refinement = in_rounds(refinement, lambda: limits_left(session, deadline_at))
         if not request.tools:
             return refinement

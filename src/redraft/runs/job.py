@@ -9,7 +9,7 @@ rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
@@ -331,7 +331,7 @@ class RowProcessor:
         self._other_names = {own: name for own, name in names.items() if name != own}
         self._policies = [policy for policy in job.policies if policy is not job.budget or job.budget.allocator]
         self.runner = RowRunner(
-            job.config, job.session, job.plan, job.journal, job.progress, job.scheduler, self._policies, job.ends_at
+            job.config, job.session, job.plan, job.journal, job.progress, job.scheduler, self.save, self._policies, job.ends_at
         )
         job.processor = self
 
@@ -353,15 +353,15 @@ class RowProcessor:
             self.job.journal.set_position(self.job.config.name, row.id, row.n)
         return result
 
-    async def run(self, row: PendingRow) -> None:
+    def run(self, row: PendingRow) -> Coroutine[Any, Any, None]:
         """Run a row, and save its result."""
-        self.save(row, await self.runner.run(row), reused=False)
+        return self.runner.run(row)
 
     async def skip(self, row: PendingRow) -> None:
         """Save the best result so far of a row that does not start, because budget or time is exhausted."""
-        self.save(row, await self.runner.best_so_far(row), reused=False)
+        self.save(row, await self.runner.best_so_far(row))
 
-    def save(self, row: PendingRow, result: RowResult, *, reused: bool) -> None:
+    def save(self, row: PendingRow, result: RowResult, *, reused: bool = False) -> None:
         """Count a result, and write it to the output."""
         job, entry = self.job, row.entry
         job.progress.count(result, reused=reused and entry.n not in self.finished_now)

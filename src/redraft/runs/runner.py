@@ -17,7 +17,7 @@ The plan of each row is chosen by the row policies (`RowPolicy`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -41,9 +41,9 @@ from ..refinement import (
     Refinement,
     final_trace,
     make_refinement,
+    plan_settings,
     resolve_model,
     with_outcome,
-    with_plan_in_settings,
     without_outcome,
 )
 from ..session import LimitCalls, Session, needs_judge
@@ -115,7 +115,7 @@ class RunEnd(Protocol):
 
 @dataclass
 class RowRunner:
-    """Works on the rows of a run. `ends_at`: the deadline of the run, by the monotonic clock.
+    """Works on the rows of a run. `save` gets the result of each; `ends_at` is the deadline of the run, by the monotonic clock.
 
     `budget_error`: the error of a row that needed more than the whole budget; "" if there was none.
     """
@@ -126,12 +126,15 @@ class RowRunner:
     journal: Journal
     progress: BatchProgress
     run_end: RunEnd
+    save: Callable[[PendingRow, RowResult], None]
     policies: Sequence[RowPolicy] = ()
     ends_at: float | None = None
     budget_error: str = field(default="", init=False)
     _grader_columns: Mapping[str, tuple[str, str]] = field(init=False)
     _reports_hidden_tests: bool = field(init=False)
     _headers: RowHeaders = field(init=False)
+    _recorded_plan: Plan | None = field(default=None, init=False)  # the plan of the last row that started
+    _plan_settings: Mapping[str, Any] = field(default_factory=dict, init=False)  # what its trace records of it
 
     def __post_init__(self) -> None:
         panel, graders = self.session.common_grading
@@ -139,8 +142,8 @@ class RowRunner:
         self._reports_hidden_tests = reports_hidden_tests(graders)
         self._headers = RowHeaders()
 
-    async def run(self, row: PendingRow) -> RowResult:
-        """Work on a row until it ends, and return its result. An error in the row is its result.
+    async def run(self, row: PendingRow) -> None:
+        """Work on a row until it ends, and save its result. An error in the row is its result.
 
         Raises StoreError if the journal fails.
         """
@@ -152,9 +155,13 @@ class RowRunner:
         refinement = trace = None
         try:
             refinement, store = self._prepare(row)
-            trace = await self._advance(refinement, store)
-            if store_failure := next((f for f in trace.failures.values() if f.error == StoreError.__name__), None):
-                raise StoreError(store_failure.message)  # the journal failed as the call cache: that ends the run, not the row
+            try:
+                await final_trace(refinement)
+            except asyncio.CancelledError:
+                if not self.run_end.reason:
+                    raise
+            trace = store.trace or refinement.trace
+            self._note_end(trace)
             result = await self._result_of(trace)
             if self.run_end.reason in UNTRIED_ENDS and result.status == "open" and all(c.by == "given" for c in trace.candidates):
                 result = not_started_result(self.run_end.message)
@@ -171,7 +178,7 @@ class RowRunner:
         await self.journal.wait_for_commit()
         for policy in self.policies:
             policy.row_saved(row)
-        return result
+        self.save(row, result)
 
     async def best_so_far(self, row: PendingRow) -> RowResult:
         """Return the result of a row that is not started: the best answer in the journal, if there is one."""
@@ -194,7 +201,7 @@ class RowRunner:
     def plan_for(self, row: PendingRow) -> Plan:
         """Return the plan with which a row starts."""
         plan = self.plan
-        if not isinstance(plan, NoiseAwarePlan):
+        if not (self.policies and isinstance(plan, NoiseAwarePlan)):
             return plan
         for policy in self.policies:
             plan = policy.plan_for(row, plan, None)
@@ -215,9 +222,10 @@ class RowRunner:
             if row.info and row.info.result:
                 self.journal.finish_row(name, id, "open", row.info.result)
         plan = self.plan_for(row)
-        refinement = make_refinement(replace(earlier, task=task) if earlier else task, self.session, self.ends_at)
-        refinement.plan = plan
-        refinement = with_plan_in_settings(refinement)
+        if plan is not self._recorded_plan:
+            self._recorded_plan, self._plan_settings = plan, plan_settings(plan)
+        start = replace(earlier, task=task) if earlier else task
+        refinement = make_refinement(start, self.session, self.ends_at, plan=plan, settings=self._plan_settings)
         if earlier is None:
             self._begin(row, refinement.trace)
         store = RowStore(self.journal, name, id, self.progress, len(earlier.records) if earlier else 0)
@@ -261,20 +269,19 @@ class RowRunner:
                 await asyncio.sleep(0)  # the other rows that start in this turn are prepared first: see `scheduler`
         return await perform(step)
 
-    async def _advance(self, refinement: Refinement, store: RowStore) -> Trace:
-        """Return the trace at its end, or as far as it got before the run ended."""
-        try:
-            await final_trace(refinement)
-        except asyncio.CancelledError:
-            if not self.run_end.reason:
-                raise
-        trace = store.trace or refinement.trace
+    def _note_end(self, trace: Trace) -> None:
+        """End the run if a row has ended, with this trace, for a reason that concerns all rows.
+
+        Raises StoreError if the journal has failed as the call cache: that ends the run, too.
+        """
         outcome = trace.outcome
         if outcome and (outcome.reason == "deadline" or (outcome.reason == "budget" and self.session.budget_tracker.is_exhausted)):
             self.run_end.end(str(outcome.reason), outcome.note)
         elif outcome and outcome.reason == "budget":
             self.budget_error = outcome.note
-        return trace
+        for failure in trace.failures.values():
+            if failure.error == StoreError.__name__:
+                raise StoreError(failure.message)
 
 
 class RowHeaders:

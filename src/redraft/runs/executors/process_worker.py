@@ -111,7 +111,7 @@ class SendingProcessor(RowProcessor):
         super().__init__(job)
         self._results = results
 
-    def save(self, row: PendingRow, result: RowResult, *, reused: bool) -> None:
+    def save(self, row: PendingRow, result: RowResult, *, reused: bool = False) -> None:
         """Count a result, and send it."""
         self.job.progress.count(result, reused=reused)
         self._results.add(row.n, result)
