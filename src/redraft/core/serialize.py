@@ -16,8 +16,10 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+import orjson
+
 from ..errors import StoreError
-from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, decode, dumps, nesting_depth
+from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, decode, nesting_depth
 from ..usage import Usage
 from .records import Artifact, Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, Record, Slot, StopReason, ToolCall
 from .task import Task
@@ -40,17 +42,23 @@ RECORD_KINDS = {cls: kind for kind, cls in RECORD_TYPES.items()}
 
 def record_to_json(record: Record) -> str:
     """Return a record as one line of JSON."""
-    return dumps(pack(record, {"kind": RECORD_KINDS[type(record)]})).decode()
+    data = {"kind": RECORD_KINDS[record.__class__], **_set_fields(record)}
+    try:
+        return orjson.dumps(data, _to_json_type, orjson.OPT_PASSTHROUGH_DATACLASS).decode()
+    except TypeError:  # a lone surrogate, or an integer over 64 bits
+        return json.dumps(data, default=_to_json_type)
 
 
-def pack(value: Any, into: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a dataclass as a JSON object, without the fields that hold their default. They are added to `into` if it is given."""
-    out = {} if into is None else into
+def pack(value: Any) -> dict[str, Any]:
+    """Return a dataclass as a JSON object, without the fields that hold their default."""
+    return {name: v if v.__class__ in PLAIN_TYPES else _to_jsonable(v) for name, v in _set_fields(value).items()}
+
+
+def _set_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that do not hold their default, as they are."""
     defaults, field_values = _fields_of(value.__class__)
-    for (name, default), field_value in zip(defaults, field_values(value), strict=False):
-        if field_value is not default and field_value != default:
-            out[name] = field_value if field_value.__class__ in PLAIN_TYPES else _to_jsonable(field_value)
-    return out
+    values = zip(defaults, field_values(value), strict=False)
+    return {name: v for (name, default), v in values if v is not default and v != default}
 
 
 @cache
@@ -68,6 +76,11 @@ def _to_jsonable(value: Any) -> Any:
     if hasattr(value.__class__, "__dataclass_fields__"):  # what is_dataclass asks
         return pack(value)
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _to_json_type(value: Any) -> dict[str, Any]:
+    """Return a dataclass or a mapping, which JSON lacks, as an object. Raises TypeError for anything else."""
+    return _set_fields(value) if hasattr(value.__class__, "__dataclass_fields__") else dict(value)
 
 
 # ---- reading

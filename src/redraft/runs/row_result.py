@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 from ..answers import AnswerForm
@@ -46,8 +45,6 @@ FORECAST = "forecast"  # the column of the expected quality of an answer that no
 OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {"judge_score"}  # no grader's column has these names
 NOT_STARTED = "not_started"
 NOT_BEGUN = {StopReason.BUDGET, StopReason.DEADLINE}  # the ends of a row that was not begun, if no answer was graded
-DATA_FIELDS = ("score_by_iteration", "improved", "worse", "unsure", "truncated", "error_kind")  # in the journal beside the columns
-DATA_VALUES = attrgetter(*DATA_FIELDS)
 TOLERANCE = 1e-9
 
 
@@ -82,7 +79,15 @@ class RowResult:
 
     def as_data(self) -> dict[str, Any]:
         """Return the plain data that the journal keeps."""
-        return {"columns": self.columns, **dict(zip(DATA_FIELDS, DATA_VALUES(self), strict=True))}
+        return {
+            "columns": self.columns,
+            "score_by_iteration": self.score_by_iteration,
+            "improved": self.improved,
+            "worse": self.worse,
+            "unsure": self.unsure,
+            "truncated": self.truncated,
+            "error_kind": self.error_kind,
+        }
 
     @classmethod
     def from_data(cls, status: Status, data: Mapping[str, Any]) -> RowResult:
