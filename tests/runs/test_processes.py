@@ -149,10 +149,11 @@ def test_what_cannot_be_sent_is_named(tmp_path):
         go(graded(4), tmp_path / "a.jsonl", False, lambda text: 1.0, mode="grade", processes=2)
 
 
-def test_functions_of_a_script_from_standard_input_are_refused():
+def test_functions_of_a_script_from_standard_input_are_refused(tmp_path):
     """No worker could find them."""
-    script = SCRIPT + "main()"
-    done = subprocess.run([sys.executable, "-", "1"], input=script, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [sys.executable, "-", "1"], input=SCRIPT + "main()", cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
     assert "brevity is defined in no file" in done.stderr, done.stdout + done.stderr
 
 
