@@ -57,7 +57,7 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
             with CallLedger():
                 return await call_metered(request)
         metered = MeteredCall(tracker, estimator, request, ledger, len(ledger.entries))
-        metered.grant = tracker.grant_at_once(metered.estimate)
+        metered.grant = tracker.grant_at_once(metered.expected_amounts)
         attempt = request if metered.grant else await metered.reserve()
         while True:
             try:
@@ -167,7 +167,11 @@ class MeteredCall:
             if self.max_tokens_cap and usage.output_tokens:
                 self.costs.token_estimator.max_tokens_limit = self.max_tokens_cap
 
-    def estimate(self, min_tokens: int = 0, prompt_tokens: float = inf) -> CostEstimate:
+    def expected_amounts(self) -> dict[str, float]:
+        """Return what an attempt is expected to take."""
+        return self.costs.expected_amounts(self.request, self.size, self.max_tokens_cap)
+
+    def estimate(self, min_tokens: int, prompt_tokens: float) -> CostEstimate:
         """Return what an attempt may cost, by what is known now."""
         return self.costs.request_cost(self.request, self.size, min_tokens, self.max_tokens_cap, prompt_tokens)
 
