@@ -99,86 +99,84 @@ class StepClient:
         self._client, self.answer = client, answer
         self.repeat = repeat  # the response cache keeps repeats apart
         self._connect_client, self._origin = connect_client, origin
+        self._is_closed = False
         if origin is None:
-            self.started_at = monotonic()
-            self.ledgers: list[CallLedger] = []  # one for each question
-            self.models: dict[str, None] = {}
-            self.unanswered_endpoints: dict[str, None] = {}  # whose calls were cancelled
-            self.pending_tasks: set[Any] = set()
-            self.is_closed = False
-
-    @property
-    def _step(self) -> StepClient:
-        """The client that knows all calls of the step."""
-        return self._origin or self
+            self._started_at = monotonic()
+            self._ledgers: list[CallLedger] = []  # one for each question
+            self._models: dict[str, None] = {}
+            self._unanswered_endpoints: dict[str, None] = {}  # whose calls were cancelled
+            self._pending_tasks: set[Any] = set()
+        else:
+            self._started_at, self._ledgers, self._models = origin._started_at, origin._ledgers, origin._models  # noqa: SLF001
+            self._unanswered_endpoints, self._pending_tasks = origin._unanswered_endpoints, origin._pending_tasks  # noqa: SLF001
 
     def with_options(self, model: Any = None, repeat: int = 0) -> StepClient:
         """Return a client for another model, or for another repeat, that adds to the same usage."""
         if model is not None and self._connect_client is None:
             raise ConfigError(f"{model!r} cannot be used here")
         client = self._connect_client(model) if model is not None and self._connect_client else self._client
-        return StepClient(client, self.repeat + repeat, self._connect_client, self.answer, self._step)
+        return StepClient(client, self.repeat + repeat, self._connect_client, self.answer, self._origin or self)
 
     @property
     def by(self) -> str:
         """The names of the models that answered."""
-        return ", ".join(self._step.models)
+        return ", ".join(self._models)
 
     @property
     def usage(self) -> Usage:
         """The usage of all calls; unknown where a call was sent and not answered."""
-        return sum_usage(self._step.ledgers)
+        return sum_usage(self._ledgers)
 
     @property
     def seconds(self) -> float:
         """The seconds since the step began."""
-        return monotonic() - self._step.started_at
+        return monotonic() - self._started_at
 
     async def cancel_pending(self) -> None:
         """Cancel the calls that are still running and wait for them, so that the usage is complete.
 
         There are some if a grader made calls in tasks of its own and did not wait for all of them.
         """
-        if pending := self._step.pending_tasks:
-            await cancel_and_wait(list(pending))
+        if self._pending_tasks:
+            await cancel_and_wait(list(self._pending_tasks))
 
     def close(self) -> None:
         """End the step: further calls raise ConfigError."""
-        self._step.is_closed = True
+        (self._origin or self)._is_closed = True
 
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
         reply = await self.complete(Request(tuple(as_messages(prompt))))
         return reply.text
 
     async def complete(self, request: Request) -> Reply:
-        client, step, task = self._client, self._step, asyncio.current_task()
+        client, task = self._client, asyncio.current_task()
         if client is None:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
-        if step.is_closed:
+        if (self._origin or self)._is_closed:
             raise ConfigError(f"{client.name} was called after the step had ended: a grader must wait for all its calls")
         if self.repeat:
             request = replace(request, sample_index=request.sample_index + self.repeat)
-        step.models[client.name] = None
-        step.ledgers.append(ledger := CallLedger())
-        step.pending_tasks.add(task)
+        self._models[client.name] = None
+        self._ledgers.append(ledger := CallLedger())
+        self._pending_tasks.add(task)
         try:
             with ledger:
                 reply = await client.call(request)
         except asyncio.CancelledError:
-            step.unanswered_endpoints[client.endpoint] = None
+            self._unanswered_endpoints[client.endpoint] = None
             raise
         finally:
-            step.pending_tasks.discard(task)
+            self._pending_tasks.discard(task)
         ledger.record_answer(reply.usage)
         if reply.by:
-            step.models.pop(client.name, None)
-            step.models[reply.by] = None
+            self._models.pop(client.name, None)
+            self._models[reply.by] = None
         return reply
 
     def deadline_message(self, deadline: float | None) -> str:
         """Return the message for a deadline that passed during this step (None: its seconds are not known)."""
         limit = "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
-        waited_for = " and ".join(self._step.unanswered_endpoints)
+        waited_for = " and ".join(self._unanswered_endpoints)
         return f"no answer from {waited_for} before {limit}" if waited_for else f"{limit} has passed"
 
 
