@@ -99,16 +99,16 @@ class StepClient:
         self._client, self.answer = client, answer
         self.repeat = repeat  # the response cache keeps repeats apart
         self._connect_client, self._origin = connect_client, origin
-        self._is_closed = False
+        self.is_closed = False
         if origin is None:
-            self._started_at = monotonic()
-            self._ledgers: list[CallLedger] = []  # one for each question
-            self._models: dict[str, None] = {}
-            self._unanswered_endpoints: dict[str, None] = {}  # whose calls were cancelled
-            self._pending_tasks: set[Any] = set()
+            self.started_at = monotonic()
+            self.ledgers: list[CallLedger] = []  # one for each question
+            self.models: dict[str, None] = {}
+            self.unanswered_endpoints: dict[str, None] = {}  # whose calls were cancelled
+            self.pending_tasks: set[Any] = set()
         else:
-            self._started_at, self._ledgers, self._models = origin._started_at, origin._ledgers, origin._models  # noqa: SLF001
-            self._unanswered_endpoints, self._pending_tasks = origin._unanswered_endpoints, origin._pending_tasks  # noqa: SLF001
+            self.started_at, self.ledgers, self.models = origin.started_at, origin.ledgers, origin.models
+            self.unanswered_endpoints, self.pending_tasks = origin.unanswered_endpoints, origin.pending_tasks
 
     def with_options(self, model: Any = None, repeat: int = 0) -> StepClient:
         """Return a client for another model, or for another repeat, that adds to the same usage."""
@@ -120,29 +120,29 @@ class StepClient:
     @property
     def by(self) -> str:
         """The names of the models that answered."""
-        return ", ".join(self._models)
+        return ", ".join(self.models)
 
     @property
     def usage(self) -> Usage:
         """The usage of all calls; unknown where a call was sent and not answered."""
-        return sum_usage(self._ledgers)
+        return sum_usage(self.ledgers)
 
     @property
     def seconds(self) -> float:
         """The seconds since the step began."""
-        return monotonic() - self._started_at
+        return monotonic() - self.started_at
 
     async def cancel_pending(self) -> None:
         """Cancel the calls that are still running and wait for them, so that the usage is complete.
 
         There are some if a grader made calls in tasks of its own and did not wait for all of them.
         """
-        if self._pending_tasks:
-            await cancel_and_wait(list(self._pending_tasks))
+        if self.pending_tasks:
+            await cancel_and_wait(list(self.pending_tasks))
 
     def close(self) -> None:
         """End the step: further calls raise ConfigError."""
-        (self._origin or self)._is_closed = True
+        (self._origin or self).is_closed = True
 
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
         reply = await self.complete(Request(tuple(as_messages(prompt))))
@@ -152,31 +152,31 @@ class StepClient:
         client, task = self._client, asyncio.current_task()
         if client is None:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
-        if (self._origin or self)._is_closed:
+        if (self._origin or self).is_closed:
             raise ConfigError(f"{client.name} was called after the step had ended: a grader must wait for all its calls")
         if self.repeat:
             request = replace(request, sample_index=request.sample_index + self.repeat)
-        self._models[client.name] = None
-        self._ledgers.append(ledger := CallLedger())
-        self._pending_tasks.add(task)
+        self.models[client.name] = None
+        self.ledgers.append(ledger := CallLedger())
+        self.pending_tasks.add(task)
         try:
             with ledger:
                 reply = await client.call(request)
         except asyncio.CancelledError:
-            self._unanswered_endpoints[client.endpoint] = None
+            self.unanswered_endpoints[client.endpoint] = None
             raise
         finally:
-            self._pending_tasks.discard(task)
+            self.pending_tasks.discard(task)
         ledger.record_answer(reply.usage)
         if reply.by:
-            self._models.pop(client.name, None)
-            self._models[reply.by] = None
+            self.models.pop(client.name, None)
+            self.models[reply.by] = None
         return reply
 
     def deadline_message(self, deadline: float | None) -> str:
         """Return the message for a deadline that passed during this step (None: its seconds are not known)."""
         limit = "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
-        waited_for = " and ".join(self._unanswered_endpoints)
+        waited_for = " and ".join(self.unanswered_endpoints)
         return f"no answer from {waited_for} before {limit}" if waited_for else f"{limit} has passed"
 
 
@@ -241,9 +241,11 @@ def failure_record(step: Step, error: BaseException, client: StepClient) -> Fail
 
 def _client_for(step: Work, roles: Roles) -> StepClient:
     """Return the client of a step: that of its grader, or of the writer."""
-    if isinstance(step, Grade | Compare):
-        return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
-    return StepClient(roles.writer, 0, roles.connect_client)
+    match step:
+        case Grade() | Compare():
+            return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
+        case _:
+            return StepClient(roles.writer, 0, roles.connect_client)
 
 
 def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:

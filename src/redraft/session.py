@@ -345,7 +345,8 @@ class Session:
         price = self._price_or_raise(model)
         endpoint = endpoint_label(model)
         call = model.complete if _enforces_timeout(model, options.timeout) else timeout(model.complete, options.timeout, endpoint)
-        call = with_cost(call, price, partial(without_unrequested_tool_calls, endpoint, may_offer_tools=not hasattr(model, "tools")))
+        check_tools = partial(without_unrequested_tool_calls, endpoint, may_offer_tools=not hasattr(model, "tools"))
+        call = with_cost(call, price, check_tools)
         call = availability.guard(call) if availability else call
         if self.limit_calls:
             call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)

@@ -294,8 +294,8 @@ class BudgetTracker:
         for name, used in usage.items():
             if used:
                 spent[name] += used
-                if used > most[name]:
-                    most[name] = used
+            if used and used > most[name]:
+                most[name] = used
         if return_to and grant.from_reserve:
             self._return_to_reserve(return_to, grant.from_reserve)
         self._notify_change()

@@ -106,7 +106,8 @@ def messages_size(messages: Iterable[Message], schema: int = 0) -> PromptSize:
         if tool_calls := message.get("tool_calls") or message.get("function_call"):
             size = text_size(json_text(tool_calls))
             ascii_bytes, other_bytes = ascii_bytes + size.ascii, other_bytes + size.non_ascii
-        if isinstance(content := message["content"], list | tuple):
+        content = message["content"]
+        if not isinstance(content, str) and isinstance(content, list | tuple):
             images += sum(not (isinstance(part, Mapping) and "text" in part) for part in content)
     return PromptSize(ascii_bytes, other_bytes, count, images, schema)
 
