@@ -262,7 +262,7 @@ class CostEstimate:
         return self.amounts(self.likely, self.min_answer_tokens)
 
     @property
-    def expected(self) -> dict[str, float]:
+    def expected_amounts(self) -> dict[str, float]:
         """The most that the prompts can take, with an answer of the expected length."""
         return self.amounts(self.upper_bound, self.expected_answer_tokens)
 
