@@ -99,86 +99,84 @@ class StepClient:
         self._client, self.answer = client, answer
         self.repeat = repeat  # the response cache keeps repeats apart
         self._connect_client, self._origin = connect_client, origin
+        self.is_closed = False
         if origin is None:
             self.started_at = monotonic()
             self.ledgers: list[CallLedger] = []  # one for each question
             self.models: dict[str, None] = {}
             self.unanswered_endpoints: dict[str, None] = {}  # whose calls were cancelled
             self.pending_tasks: set[Any] = set()
-            self.is_closed = False
-
-    @property
-    def _step(self) -> StepClient:
-        """The client that knows all calls of the step."""
-        return self._origin or self
+        else:
+            self.started_at, self.ledgers, self.models = origin.started_at, origin.ledgers, origin.models
+            self.unanswered_endpoints, self.pending_tasks = origin.unanswered_endpoints, origin.pending_tasks
 
     def with_options(self, model: Any = None, repeat: int = 0) -> StepClient:
         """Return a client for another model, or for another repeat, that adds to the same usage."""
         if model is not None and self._connect_client is None:
             raise ConfigError(f"{model!r} cannot be used here")
         client = self._connect_client(model) if model is not None and self._connect_client else self._client
-        return StepClient(client, self.repeat + repeat, self._connect_client, self.answer, self._step)
+        return StepClient(client, self.repeat + repeat, self._connect_client, self.answer, self._origin or self)
 
     @property
     def by(self) -> str:
         """The names of the models that answered."""
-        return ", ".join(self._step.models)
+        return ", ".join(self.models)
 
     @property
     def usage(self) -> Usage:
         """The usage of all calls; unknown where a call was sent and not answered."""
-        return sum_usage(self._step.ledgers)
+        return sum_usage(self.ledgers)
 
     @property
     def seconds(self) -> float:
         """The seconds since the step began."""
-        return monotonic() - self._step.started_at
+        return monotonic() - self.started_at
 
     async def cancel_pending(self) -> None:
         """Cancel the calls that are still running and wait for them, so that the usage is complete.
 
         There are some if a grader made calls in tasks of its own and did not wait for all of them.
         """
-        if pending := self._step.pending_tasks:
-            await cancel_and_wait(list(pending))
+        if self.pending_tasks:
+            await cancel_and_wait(list(self.pending_tasks))
 
     def close(self) -> None:
         """End the step: further calls raise ConfigError."""
-        self._step.is_closed = True
+        (self._origin or self).is_closed = True
 
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
         reply = await self.complete(Request(tuple(as_messages(prompt))))
         return reply.text
 
     async def complete(self, request: Request) -> Reply:
-        client, step, task = self._client, self._step, asyncio.current_task()
+        client, task = self._client, asyncio.current_task()
         if client is None:
             raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
-        if step.is_closed:
+        if (self._origin or self).is_closed:
             raise ConfigError(f"{client.name} was called after the step had ended: a grader must wait for all its calls")
         if self.repeat:
             request = replace(request, sample_index=request.sample_index + self.repeat)
-        step.models[client.name] = None
-        step.ledgers.append(ledger := CallLedger())
-        step.pending_tasks.add(task)
+        self.models[client.name] = None
+        self.ledgers.append(ledger := CallLedger())
+        self.pending_tasks.add(task)
         try:
             with ledger:
                 reply = await client.call(request)
         except asyncio.CancelledError:
-            step.unanswered_endpoints[client.endpoint] = None
+            self.unanswered_endpoints[client.endpoint] = None
             raise
         finally:
-            step.pending_tasks.discard(task)
+            self.pending_tasks.discard(task)
         ledger.record_answer(reply.usage)
         if reply.by:
-            step.models.pop(client.name, None)
-            step.models[reply.by] = None
+            self.models.pop(client.name, None)
+            self.models[reply.by] = None
         return reply
 
     def deadline_message(self, deadline: float | None) -> str:
         """Return the message for a deadline that passed during this step (None: its seconds are not known)."""
         limit = "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
-        waited_for = " and ".join(self._step.unanswered_endpoints)
+        waited_for = " and ".join(self.unanswered_endpoints)
         return f"no answer from {waited_for} before {limit}" if waited_for else f"{limit} has passed"
 
 
@@ -243,9 +241,11 @@ def failure_record(step: Step, error: BaseException, client: StepClient) -> Fail
 
 def _client_for(step: Work, roles: Roles) -> StepClient:
     """Return the client of a step: that of its grader, or of the writer."""
-    if isinstance(step, Grade | Compare):
-        return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
-    return StepClient(roles.writer, 0, roles.connect_client)
+    match step:
+        case Grade() | Compare():
+            return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
+        case _:
+            return StepClient(roles.writer, 0, roles.connect_client)
 
 
 def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:

@@ -68,29 +68,13 @@ class Usage:
 
     def with_cost(self, cost: float | None) -> Usage:
         """Return the usage with another cost."""
-        return Usage(
-            self.calls,
-            self.input_tokens,
-            self.output_tokens,
-            self.cached_calls,
-            self.retried_calls,
-            cost,
-            self.answer_tokens,
-            self.answer_cost,
-        )
+        return replace(self, cost=cost)
 
-    def as_answer(self) -> Usage:
-        """Return the usage with its tokens and its cost as those of the answer."""
-        return Usage(
-            self.calls,
-            self.input_tokens,
-            self.output_tokens,
-            self.cached_calls,
-            self.retried_calls,
-            self.cost,
-            self.tokens,
-            self.cost,
-        )
+    def as_answer(self, cost: float | None) -> Usage:
+        """Return the usage with this cost, and with its tokens and its cost as those of the answer."""
+        read, written = self.input_tokens, self.output_tokens
+        tokens = None if read is None or written is None else read + written
+        return Usage(self.calls, read, written, self.cached_calls, self.retried_calls, cost, tokens, cost)
 
     def as_single_answer(self) -> Usage:
         """Return the usage with every call after the first counted as a retry: all were made for one answer."""
@@ -129,6 +113,12 @@ class LedgerEntry:
             usage += unknown_usage(minimum - usage.calls)
         self._settled_usage = usage
         return usage
+
+    def settle_answer(self, usage: Usage, cost: float | None) -> Usage:
+        """Enter the usage and the cost of a call that was answered."""
+        whole = self.settle(usage)
+        self._settled_usage = answer = whole.as_answer(cost if whole is usage else None)
+        return answer
 
     @property
     def usage(self) -> Usage:
@@ -199,8 +189,8 @@ def sum_usage(items: Iterable[HasUsage]) -> Usage:
     """Return the usage of all items."""
     total = NO_USAGE
     for item in items:
-        if (usage := item.usage) is not NO_USAGE:
-            total += usage
+        usage = item.usage
+        total = usage if total is NO_USAGE else total + usage
     return total
 
 

@@ -11,7 +11,7 @@ It is plain data, so that a batch can keep it in its journal and start with it w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
@@ -359,9 +359,7 @@ def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequ
     cause counts for its own request, until MIN_FAILURES requests have shown it. Server errors that may pass are left to `retry`.
     """
 
-    async def call_with_fallback(request: Request) -> Reply:
-        if not request.schema or len(formats) == 1:
-            return await call(request)
+    async def call_in_formats(request: Request) -> Reply:
         if capabilities.should_compare_formats(request):
             return await _compare_formats(call, request, capabilities, formats)
         remaining = list(capabilities.formats_for(request, formats))
@@ -388,7 +386,10 @@ def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequ
                 verdicts[attempt.format] = "ignored"
                 del remaining[:-1]
 
-    return call_with_fallback
+    def call_with_fallback(request: Request) -> Awaitable[Reply]:
+        return call_in_formats(request) if request.schema else call(request)
+
+    return call_with_fallback if len(formats) > 1 else call
 
 
 def _format_verdict(error: ModelError, request: Request, capabilities: ModelCapabilities) -> FormatVerdict | None:

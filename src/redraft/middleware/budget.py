@@ -198,7 +198,7 @@ class BudgetTracker:
         self.budget = budget or Budget()
         self._limits = self.budget.limits
         self._active_calls = 0
-        self._needs: dict[Grant, Callable[[], CostEstimate]] = {}  # of calls in flight that are not estimated
+        self._unestimated: dict[Grant, Callable[[], Amounts]] = {}  # what calls in flight may take, if it is asked for
         self._urgent: deque[BudgetWaiter] = deque()
         self._queue: deque[BudgetWaiter] = deque()
         self._holders: set[Reservation] = set()
@@ -242,16 +242,16 @@ class BudgetTracker:
         self._estimate_all()
         self._serve()
 
-    def grant_at_once(self, need: Callable[[], CostEstimate]) -> Grant | None:
+    def grant_at_once(self, expected: Callable[[], Amounts]) -> Grant | None:
         """Return what a call may take if nothing limits it, else None. `reserve` need not be called then.
 
-        It is not estimated: only what is used will count, if it is known.
+        What it is `expected` to take is asked for only if that is unknown in the end, or somebody wants to know before.
         """
         if self._limits or self.on_change is not None:
             return None
         self._active_calls += 1
         grant = Grant(None)
-        self._needs[grant] = need
+        self._unestimated[grant] = expected
         return grant
 
     async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
@@ -259,7 +259,7 @@ class BudgetTracker:
 
         Waits while calls in flight may turn out cheaper. Raises BudgetExhaustedError if there will not be enough.
         """
-        if grant := BudgetTracker.grant_at_once(self, need):  # a subclass may grant nothing at once
+        if grant := BudgetTracker.grant_at_once(self, lambda: need().expected_amounts):  # a subclass may grant nothing at once
             return grant
         queue = self._queue if reservation is None or reservation.is_pending else self._urgent
         if not (self._urgent or self._queue) and (grant := self._try_grant(need, reservation)):
@@ -287,23 +287,27 @@ class BudgetTracker:
         if grant.amounts is None and None in usage.values():
             self._estimate(grant)
         if grant.amounts is None:
-            del self._needs[grant]
+            del self._unestimated[grant]
         else:
-            self._excess_causes.update(dict.fromkeys(_excess_causes(grant.amounts, grant.max_tokens, usage)))
-        spent, most, reserved = self.spent, self.max_call_usage, grant.amounts
-        for name, known in usage.items():
-            used = known
-            if reserved is not None:
-                self.reserved[name] -= reserved[name]
-                used = reserved[name] if known is None else known
+            self._return_reserved(grant.amounts, grant.max_tokens, usage)
+        spent, most = self.spent, self.max_call_usage
+        for name, used in usage.items():
             if used:
                 spent[name] += used
-            if known and known > most[name]:
-                most[name] = known
+            if used and used > most[name]:
+                most[name] = used
         if return_to and grant.from_reserve:
             self._return_to_reserve(return_to, grant.from_reserve)
         self._notify_change()
         self._serve()
+
+    def _return_reserved(self, reserved: Amounts, max_tokens: int | None, usage: Mapping[str, float | None]) -> None:
+        """Return what was reserved for a call; it is spent as far as its usage is unknown."""
+        self._excess_causes.update(dict.fromkeys(_excess_causes(reserved, max_tokens, usage)))
+        for name, used in usage.items():
+            self.reserved[name] -= reserved[name]
+            if used is None:
+                self.spent[name] += reserved[name]
 
     def _return_to_reserve(self, reservation: Reservation, amounts: Amounts) -> None:
         """Hold again what was drawn, unless the reservation was released or no call is left in the budget."""
@@ -373,14 +377,14 @@ class BudgetTracker:
 
     def _estimate_all(self) -> None:
         """Reserve what all calls in flight may take."""
-        for grant in list(self._needs):
+        for grant in list(self._unestimated):
             self._estimate(grant)
 
     def _estimate(self, grant: Grant) -> None:
         """Reserve what a call may take that was granted without an estimate."""
-        need = self._needs.pop(grant)()
-        grant.amounts = need.amounts(need.upper_bound, need.expected_answer_tokens)
-        self.reserved = add_amounts(self.reserved, grant.amounts)
+        grant.amounts = amounts = self._unestimated.pop(grant)()
+        for name, amount in amounts.items():
+            self.reserved[name] += amount
 
     def _try_grant(
         self, estimate: Callable[[], CostEstimate], reservation: Reservation | None, *, alone: bool = False

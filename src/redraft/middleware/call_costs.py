@@ -88,24 +88,28 @@ def schema_size(schema: Mapping[str, Any]) -> int:
 
 def request_size(request: Request, count: Callable[[Mapping[str, Any]], int] = schema_size) -> PromptSize:
     """Return the size of what a request sends, its tools and its schema included, whose size `count` returns."""
-    size = messages_size(request.messages)
-    if request.tools:
-        size = size.plus(text_size(json_text(request.tools)))
-    return size if request.schema is None else size._replace(schema=count(request.schema))
+    size = messages_size(request.messages, 0 if request.schema is None else count(request.schema))
+    return size.plus(text_size(json_text(request.tools))) if request.tools else size
 
 
-def messages_size(messages: Iterable[Message]) -> PromptSize:
-    """Return the size of chat messages."""
+def messages_size(messages: Iterable[Message], schema: int = 0) -> PromptSize:
+    """Return the size of chat messages, with a schema of this size."""
     ascii_bytes = other_bytes = count = images = 0
     for message in messages:
-        size = text_size(message_text(message))
-        ascii_bytes, other_bytes, count = ascii_bytes + size.ascii, other_bytes + size.non_ascii, count + 1
+        count += 1
+        text = message_text(message)
+        if text.isascii():
+            ascii_bytes += len(text)
+        else:
+            size = text_size(text)
+            ascii_bytes, other_bytes = ascii_bytes + size.ascii, other_bytes + size.non_ascii
         if tool_calls := message.get("tool_calls") or message.get("function_call"):
             size = text_size(json_text(tool_calls))
             ascii_bytes, other_bytes = ascii_bytes + size.ascii, other_bytes + size.non_ascii
-        if isinstance(content := message["content"], list | tuple):
+        content = message["content"]
+        if not isinstance(content, str) and isinstance(content, list | tuple):
             images += sum(not (isinstance(part, Mapping) and "text" in part) for part in content)
-    return PromptSize(ascii_bytes, other_bytes, count, images)
+    return PromptSize(ascii_bytes, other_bytes, count, images, schema)
 
 
 def text_size(text: str) -> PromptSize:
@@ -139,8 +143,9 @@ class TokenRate:
 
     def record(self, new_bytes: int, new_ratio: float) -> None:
         """Record the tokens per byte of a text, those of the chat template included."""
-        if any(count >= new_bytes and ratio >= new_ratio for count, ratio in self._reports):
-            return
+        for count, ratio in self._reports:
+            if count >= new_bytes and ratio >= new_ratio:
+                return
         others = [(count, ratio) for count, ratio in self._reports if count > new_bytes or ratio > new_ratio]
         self._reports = sorted([*others, (new_bytes, new_ratio)])[-MAX_REPORTS:]
 
@@ -256,6 +261,11 @@ class CostEstimate:
         """The least for which the calls can be made."""
         return self.amounts(self.likely, self.min_answer_tokens)
 
+    @property
+    def expected_amounts(self) -> dict[str, float]:
+        """The most that the prompts can take, with an answer of the expected length."""
+        return self.amounts(self.upper_bound, self.expected_answer_tokens)
+
     def plus(self, other: CostEstimate) -> CostEstimate:
         """Return the sum of both, with the answer of this one."""
         return CostEstimate(
@@ -298,13 +308,25 @@ class CostEstimator:
         `max_tokens_cap` bounds its answer if it has no `max_tokens`; `prompt_tokens` is a second estimate of its prompt, which
         counts if it is lower.
         """
-        tokens, schema = self.token_estimator, request.is_judgement
-        most = request.max_tokens or max_tokens_cap or tokens.default_max_tokens
-        least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
-        expected = min(most, max(least, tokens.expected_answer_tokens(schema=schema)))
+        tokens = self.token_estimator
+        least, expected, most = self._answer_tokens(request, min_tokens, max_tokens_cap)
         upper_bound = self._prompt_amounts(tokens.upper_bound(size))
         likely = self._prompt_amounts(min(prompt_tokens, tokens.likely_tokens(size)))
         return CostEstimate(upper_bound, likely, self._per_token, least, expected, most)
+
+    def expected_amounts(self, request: Request, size: PromptSize, max_tokens_cap: int | None) -> dict[str, float]:
+        """Return the most that the prompt of a request can take, with an answer of the expected length."""
+        _, answer, _ = self._answer_tokens(request, 0, max_tokens_cap)
+        prompt = self.token_estimator.upper_bound(size)
+        usd = prompt * self._input_price + answer * self._output_price
+        return {"calls": 1, "input_tokens": prompt, "output_tokens": answer, "tokens": prompt + answer, "usd": usd}
+
+    def _answer_tokens(self, request: Request, min_tokens: int, max_tokens_cap: int | None) -> tuple[int, int, int]:
+        """Return the least, the expected and the most tokens of an answer."""
+        tokens, schema = self.token_estimator, request.is_judgement
+        most = request.max_tokens or max_tokens_cap or tokens.default_max_tokens
+        least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
+        return least, min(most, max(least, tokens.expected_answer_tokens(schema=schema))), most
 
     def grade_cost(self, size: PromptSize, max_answer_tokens: int | None, shown_per_token: float) -> CostEstimate:
         """Return what a call that grades a text may cost; `per_token` of the result is for each token of that text.

@@ -145,19 +145,14 @@ def offer_own_tools(call: Call, tools: tuple[Mapping[str, Any], ...], choice: st
     return call_with_tools if tools else call
 
 
-def drop_unrequested_tool_calls(call: Call, endpoint: str, *, may_offer_tools: bool) -> Call:
-    """Remove tool calls from answers to requests that offer no tools. Raises BadResponseError if the answer has no text.
+def without_unrequested_tool_calls(endpoint: str, request: Request, reply: Reply, *, may_offer_tools: bool) -> Reply:
+    """Remove the tool calls of a reply if the request offers no tools. Raises BadResponseError if the answer has no text.
 
     `may_offer_tools`: the model may offer tools of its own to requests that write, as a `Model` of the user's may.
     """
-
-    async def call_checked(request: Request) -> Reply:
-        reply = await call(request)
-        if not reply.tool_calls or request.tools or (may_offer_tools and request.is_generation):
-            return reply
-        if reply.text.strip():
-            return replace(reply, tool_calls=())
-        names = ", ".join(dict.fromkeys(tool_call.name[:60] for tool_call in reply.tool_calls[:5]))
-        raise BadResponseError(f"{endpoint} called a tool instead of answering: {names}", retryable=True, usage=reply.usage)
-
-    return call_checked
+    if not reply.tool_calls or request.tools or (may_offer_tools and request.is_generation):
+        return reply
+    if reply.text.strip():
+        return replace(reply, tool_calls=())
+    names = ", ".join(dict.fromkeys(tool_call.name[:60] for tool_call in reply.tool_calls[:5]))
+    raise BadResponseError(f"{endpoint} called a tool instead of answering: {names}", retryable=True, usage=reply.usage)

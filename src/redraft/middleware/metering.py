@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -20,22 +21,26 @@ from .call_costs import MIN_ANSWER_TOKENS, CostEstimate, CostEstimator, Pricing,
 _MAX_TOKENS_REFUSED = r"max_?(completion_|new_|output_)?tokens|completion tokens|in the completion|context length"
 
 
-def with_cost(call: Call, pricing: Pricing | None) -> Call:
-    """Record each call in the open ledger and in the usage of its reply, with its cost in USD (`pricing` None: unknown)."""
+def with_cost(call: Call, pricing: Pricing | None, check: Callable[[Request, Reply], Reply] | None = None) -> Call:
+    """Record each call in the open ledger and in the usage of its reply, with its cost in USD (`pricing` None: unknown).
+
+    `check` returns a reply as it is to be, or raises a ModelError.
+    """
 
     async def call_with_cost(request: Request) -> Reply:
         ledger = current_ledger()
         entry = LedgerEntry() if ledger is None else ledger.new_entry()
         try:
             reply = await call(request)
+            if check is not None:
+                reply = check(request, reply)
         except ModelError as error:
-            error.usage = entry.settle(_usage_with_cost(error.usage, pricing))
+            error.usage = entry.settle(error.usage.with_cost(_cost(error.usage, pricing)))
             raise
         except ConfigError:
             entry.settle(NO_USAGE)
             raise
-        usage = entry.settle(_usage_with_cost(reply.usage, pricing))
-        return reply.with_usage(usage.as_answer())
+        return reply.with_usage(entry.settle_answer(reply.usage, _cost(reply.usage, pricing)))
 
     return call_with_cost
 
@@ -57,7 +62,7 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
             with CallLedger():
                 return await call_metered(request)
         metered = MeteredCall(tracker, estimator, request, ledger, len(ledger.entries))
-        metered.grant = tracker.grant_at_once(metered.estimate)
+        metered.grant = tracker.grant_at_once(metered.expected_amounts)
         attempt = request if metered.grant else await metered.reserve()
         while True:
             try:
@@ -167,7 +172,11 @@ class MeteredCall:
             if self.max_tokens_cap and usage.output_tokens:
                 self.costs.token_estimator.max_tokens_limit = self.max_tokens_cap
 
-    def estimate(self, min_tokens: int = 0, prompt_tokens: float = inf) -> CostEstimate:
+    def expected_amounts(self) -> dict[str, float]:
+        """Return what an attempt is expected to take."""
+        return self.costs.expected_amounts(self.request, self.size, self.max_tokens_cap)
+
+    def estimate(self, min_tokens: int, prompt_tokens: float) -> CostEstimate:
         """Return what an attempt may cost, by what is known now."""
         return self.costs.request_cost(self.request, self.size, min_tokens, self.max_tokens_cap, prompt_tokens)
 
@@ -200,5 +209,5 @@ class MeteredCall:
         return True
 
 
-def _usage_with_cost(usage: Usage, pricing: Pricing | None) -> Usage:
-    return usage.with_cost(pricing.cost(usage)) if pricing and usage.cost is None else usage
+def _cost(usage: Usage, pricing: Pricing | None) -> float | None:
+    return pricing.cost(usage) if pricing and usage.cost is None else usage.cost

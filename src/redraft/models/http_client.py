@@ -85,10 +85,17 @@ class LoopLocal(Generic[T]):
         self._make, self._close = make, close
         self._values: dict[asyncio.AbstractEventLoop, tuple[T, AsyncGenerator[T, None]]] = {}
 
+    @property
+    def known(self) -> T | None:
+        """The value of the running loop, if it has one."""
+        entry = self._values.get(asyncio.get_running_loop())
+        return entry[0] if entry else None
+
     async def get(self) -> T:
+        """Return the value of the running loop."""
+        if (known := self.known) is not None:
+            return known
         loop = asyncio.get_running_loop()
-        if (known := self._values.get(loop)) is not None:
-            return known[0]
         holder = self._hold_open(loop)
         value = await anext(holder)
         self._values[loop] = value, holder
@@ -174,7 +181,8 @@ class HttpExchange:
         """Send the request and read the whole response; one deadline is moved as parts arrive."""
         parts: list[bytes] = []
         await asyncio.sleep(0)  # other tasks prepare requests first: those that are sent in one turn take less CPU
-        session, deadlines = await self._connections()
+        connections = stream_connections if self.stream else shared_connections
+        session, deadlines = connections.known or await connections.get()
         with Deadline(deadlines, self._remaining_seconds(self.target.timeouts.first_byte)) as deadline:
             response = await self._send(session, method, body)
             try:
