@@ -243,3 +243,41 @@ def test_a_grader_under_the_command_line_may_end_processes_that_it_forked(tmp_pa
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["best_score"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [1.0] * 40
+
+
+def test_a_child_may_be_ended_as_soon_as_it_is_forked():
+    """A signal that arrives before the child has reset its handlers is not lost, and does not reach the event loop of its parent."""
+    code = """
+        import asyncio, os, signal, time
+        from threading import Thread
+        from redraft.sync import reset_in_children
+
+        exits, received = [], []
+
+        def fork():
+            for _ in range(100):
+                child = os.fork()
+                if not child:
+                    time.sleep(60)
+                    os._exit(0)
+                os.kill(child, signal.SIGTERM)
+                exits.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        def reset():
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        async def main():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, received.append, "for a child")
+            with reset_in_children(reset):
+                await asyncio.gather(*[asyncio.to_thread(fork) for _ in range(4)])
+                os.kill(os.getpid(), signal.SIGTERM)
+                while not received:
+                    await asyncio.sleep(0.01)
+                assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+        asyncio.run(main())
+        print(set(exits), len(exits), len(received))
+        """
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", dedent(code)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "{-15} 400 1\n", done.stderr

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from socket import socketpair
-from threading import Thread, current_thread, main_thread
+from threading import Thread, current_thread, local, main_thread
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -178,10 +178,17 @@ def _sigint_handler(handler: Callable[..., None], *, loop_blocked: bool) -> Iter
 _child_resets: list[Callable[[], object]] = []
 """Functions that restore the default signal handling in a forked child."""
 
+_fork = local()
+"""`mask`: the signals that this thread blocked before it forks."""
+
 
 @contextmanager
 def reset_in_children(reset: Callable[[], object]) -> Iterator[None]:
-    """Call a function, which restores the default signal handling, in each child that is forked meanwhile."""
+    """Call a function, which restores the default signal handling, in each child that is forked meanwhile.
+
+    A SIGTERM that a child receives before is delivered after the call: the handler of the parent would set a flag, which Python
+    clears in a child, or write to a socket that the parent reads.
+    """
     _child_resets.append(reset)
     try:
         yield
@@ -190,10 +197,19 @@ def reset_in_children(reset: Callable[[], object]) -> Iterator[None]:
             _child_resets.remove(reset)
 
 
+def _hold_sigterm() -> None:
+    _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM} if _child_resets else ())
+
+
+def _release_sigterm() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _fork.mask)
+
+
 def _reset_signals_in_child() -> None:
     while _child_resets:
         _child_resets.pop()()
+    _release_sigterm()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_signals_in_child)
+    os.register_at_fork(before=_hold_sigterm, after_in_parent=_release_sigterm, after_in_child=_reset_signals_in_child)

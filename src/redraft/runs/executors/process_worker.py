@@ -14,7 +14,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from socket import socket
@@ -27,7 +27,7 @@ from ...middleware.call_costs import ZERO_AMOUNTS
 from ...storage.journal import Journal
 from ...storage.remote_journal import UPDATE_RUN, RemoteJournal
 from ...storage.transaction import TransactionData
-from ...sync import uvloop_factory
+from ...sync import reset_in_children, uvloop_factory
 from ..dataset import PendingRow
 from ..job import BatchJob, Executor, RowProcessor, RowSource
 from ..online_priors import OnlinePriors, RefitSchedule
@@ -249,8 +249,13 @@ async def serve(connection: socket, incoming: Iterator[bytes], shard: ShardJob) 
 
 
 def main() -> None:
-    """Receive a shard over standard input, and process it. What graders print goes to stderr: stdout may be the output."""
-    _leave_signals()
+    """Receive a shard over standard input, and process it."""
+    with _leave_signals():
+        _work()
+
+
+def _work() -> None:
+    """Process a shard. What graders print goes to stderr: stdout may be the output."""
     os.dup2(2, 1)
     gc.freeze()  # what was imported stays
     collect_rarely()
@@ -272,16 +277,17 @@ def main() -> None:
         runner.run(serve(connection, incoming, shard))
 
 
-def _leave_signals() -> None:
+@contextmanager
+def _leave_signals() -> Iterator[None]:
     """Do nothing on Ctrl-C and SIGTERM. The processes that graders start receive them as usual: also those that are forked."""
-    worker, numbers = os.getpid(), {signal.SIGINT, signal.SIGTERM}
-    usual = {number: signal.getsignal(number) for number in numbers}
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def leave(number: int, _: object) -> None:
-        if os.getpid() != worker:
-            signal.signal(number, usual[signal.Signals(number)])
-            signal.raise_signal(number)
+    def restore() -> None:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
 
-    for number in numbers:
-        signal.signal(number, leave)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # blocked until now
+    with reset_in_children(restore):
+        for number in usual:
+            signal.signal(number, lambda *_: None)  # which, unlike SIG_IGN, a program that is started does not inherit
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, usual)  # blocked until now
+        yield
