@@ -26,7 +26,7 @@ SHUTDOWN_SECONDS = 2
 class PageServer:
     """Listens on a port of 127.0.0.1 (0: any free one). Raises ConfigError for a port that cannot be had.
 
-    `url` is the address with the secret; `run` serves until Ctrl-C or `stop`.
+    `url` is the address with the secret; `run` serves until Ctrl-C, SIGTERM or `stop`.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -68,8 +68,8 @@ class PageServer:
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         self._server = uvicorn.Server(config)
-        on_start()
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), self._server.capture_signals():  # from before the address is known
+            on_start()
             self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
