@@ -1,10 +1,29 @@
-"""How often Python looks for cycles of objects, in processes that are Redraft's own."""
+"""How often Python looks for cycles of objects while Redraft works."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+RARELY = (10_000, 20, 100)
 
 
 def collect_rarely() -> None:
-    """Look for cycles rarely: what a row or a request leaves behind is freed at once, and looking took 4 % of a batch."""
-    gc.set_threshold(10_000, 20, 100)
+    """Look for cycles rarely: what a row or a request leaves behind is freed at once, and looking took a tenth of a batch."""
+    gc.set_threshold(*RARELY)
+
+
+@contextmanager
+def rare_collection() -> Iterator[None]:
+    """Look for cycles rarely while a block runs, in a program that looks more often. One that never looks is left alone."""
+    before = gc.get_threshold()
+    if not 0 < before[0] < RARELY[0]:
+        yield
+        return
+    collect_rarely()
+    try:
+        yield
+    finally:
+        if gc.get_threshold()[0] == RARELY[0]:  # else the program has changed it meanwhile
+            gc.set_threshold(*before)

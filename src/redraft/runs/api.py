@@ -17,6 +17,7 @@ from typing import Any, Self, Unpack
 
 from .. import checks
 from ..errors import ConfigError
+from ..garbage import rare_collection
 from ..graders.base import check_columns
 from ..graders.execution import check_graders
 from ..middleware import Budget
@@ -148,6 +149,7 @@ class BatchRun:
         ConfigError for wrong arguments, and StoreError for files that cannot be used.
         """
         async with AsyncExitStack() as resources, self._report_progress():
+            resources.enter_context(rare_collection())
             try:
                 self._job, executor = await self._open(resources)
             except (StoppedEarlyError, ReadInterrupted):
