@@ -301,7 +301,7 @@ class Point:
             async with asyncio.timeout(self.after):
                 return (await self.work()).usage
         except TimeoutError as late:
-            return self.usage_of(late.__cause__)
+            return self.usage_of(late.__context__)
 
     async def _nested(self):
         try:
@@ -309,14 +309,14 @@ class Point:
                 async with asyncio.timeout(self.after + self.dice.choice([0, 0.001, 5])):
                     return (await self.work()).usage
         except TimeoutError as late:
-            cut = late.__cause__ or late.__context__
-            return self.usage_of(cut.__cause__ if isinstance(cut, TimeoutError) else cut)
+            cut = late.__context__
+            return self.usage_of(cut.__context__ if isinstance(cut, TimeoutError) else cut)
 
     async def _wait_for(self):
         try:
             return (await asyncio.wait_for(self.work(), self.after)).usage
         except TimeoutError as late:
-            return self.usage_of(late.__cause__)
+            return self.usage_of(late.__context__)
 
     async def _cancel(self, again=None):
         task = asyncio.ensure_future(self.work())
@@ -384,7 +384,7 @@ class Point:
                     usage = trace.usage
             return usage
         except TimeoutError as late:
-            return self.usage_of(late.__cause__)
+            return self.usage_of(late.__context__)
 
     async def _closed(self):
         settings = self.settings() | {"timeout": 0.05}
@@ -402,7 +402,7 @@ class Point:
             async with asyncio.timeout(self.after):
                 results = await redraft.refine_many(["q1", "q2", "q3"], self.model(), **self.settings())
         except TimeoutError as late:
-            results = self.result_of(late.__cause__, "results") or []
+            results = self.result_of(late.__context__, "results") or []
             self.miss(len(results) == 3, f"{len(results)} results of 3")
         return sum((result.usage for result in results), NO_USAGE)
 
@@ -430,7 +430,7 @@ class Point:
             async with asyncio.timeout(self.after + 0.5):
                 report = await self._run().go()
         except TimeoutError as late:
-            report = self.result_of(late.__cause__)
+            report = self.result_of(late.__context__)
             if report is None:
                 return None
         return self._usage_of_journal(report)

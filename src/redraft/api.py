@@ -60,7 +60,7 @@ async def refine(
     """Answer a task as well as the settings allow, and return the best answer with everything that led to it.
 
     When cancelled, it makes no further call and raises CancelledError, which carries the best answer so far as `.result`;
-    under `asyncio.timeout` that is `error.__cause__.result` of the TimeoutError. A TaskGroup drops that exception; `on_record`
+    under `asyncio.timeout` that is `error.__context__.result` of the TimeoutError. A TaskGroup drops that exception; `on_record`
     and a `store` have every record in any case. Use `deadline` to get the best answer by a given time.
 
     Every error carries the best answer so far as `.result`, or None.

@@ -120,7 +120,7 @@ async def usage_of(model, ends, after):
     except redraft.errors.RedraftError as error:
         return error.usage
     except TimeoutError as late:
-        return late.__cause__.result.usage
+        return late.__context__.result.usage
 
 
 async def test_unsent_attempts_are_no_retries():
