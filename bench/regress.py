@@ -105,7 +105,7 @@ def check_out(repository: Path, revision: str, folder: Path) -> Path:
     if packed.returncode:
         raise SystemExit(f"{revision}: {packed.stderr.decode(errors='replace').strip()}")
     with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder / "tree")  # noqa: S202  (of our own repository; Python before 3.11.4 has no filters)
+        archive.extractall(folder / "tree")  # of our own repository; Python before 3.11.4 has no filters
     venv.create(folder / "env", with_pip=False, symlinks=os.name != "nt")
     libraries = [path for path in sys.path if path.endswith("site-packages")]
     (installed,) = (folder / "env").glob("[Ll]ib/**/site-packages")
