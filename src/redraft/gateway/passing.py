@@ -16,13 +16,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from time import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ..errors import ConfigError, ModelError
 from ..jsontext import dumps, loads
 from ..masking import MASK, NO_SECRETS, Mask, secrets_in_url, without_cause
 from ..models.endpoint_url import clean_key, join_url, parse_base_url, with_version
 from ..models.http_client import HttpExchange, RequestTarget, Timeouts
+from ..models.http_connections import Response
 from ..models.openai_responses import ErrorBody, json_type_name, parse_error_body, shorten
 from ..models.pricing import Price, price_of
 from ..usage import Usage
@@ -34,9 +35,6 @@ from .stream_usage import StreamEnds, TokenCounts, UsageRemover, token_counts
 from .token_estimate import estimated_tokens
 from .upstream_errors import error_from_failure, error_from_reply, unreadable_reply
 from .wire_errors import error_event
-
-if TYPE_CHECKING:
-    import aiohttp
 
 PATHS: Mapping[str, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 COUNT_PATH = "/messages/count_tokens"
@@ -65,7 +63,7 @@ class ForwardedReply:
         parts: AsyncGenerator[bytes, None],
         headers: Mapping[str, str],
         usage: Usage | None = None,
-        response: aiohttp.ClientResponse | None = None,
+        response: Response | None = None,
     ) -> None:
         self.status = 200
         self.headers = dict(headers)
@@ -244,11 +242,9 @@ async def _single(content: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def _read_all(upstream: Upstream, exchange: HttpExchange, body: Any) -> tuple[int, Mapping[str, str], bytes]:
-    import aiohttp
-
     try:
         return await exchange.read_all("POST", dumps(body))
-    except (aiohttp.ClientError, OSError, ModelError) as error:
+    except (OSError, ModelError) as error:
         failure = upstream.failure(exchange, error)
     raise failure
 
@@ -326,20 +322,18 @@ def _includes_usage(options: Any) -> bool:
 
 async def _open(
     upstream: Upstream, conversion: Conversion, sent: Mapping[str, Any], headers: Mapping[str, str]
-) -> tuple[HttpExchange, aiohttp.ClientResponse]:
+) -> tuple[HttpExchange, Response]:
     """Send a request for a stream, and return its response once the headers have arrived. Raises GatewayError."""
-    import aiohttp
-
     exchange = upstream.exchange(PATHS[conversion.upstream], headers, stream=True)
     response = None
     try:
         response = await exchange.open("POST", dumps(sent))
-        if response.status == 200 and response.headers.get("Content-Type", "").lower().startswith(EVENT_STREAM):
+        if response.status == 200 and response.headers.get("content-type", "").lower().startswith(EVENT_STREAM):
             opened, response = response, None
             return exchange, opened
         content = b"".join([part async for part in exchange.iter_body(response)])
         failure = _stream_refusal(upstream, conversion, response, content)
-    except (aiohttp.ClientError, OSError, ModelError) as error:
+    except (OSError, ModelError) as error:
         failure = upstream.failure(exchange, error)
     finally:
         if response is not None:
@@ -347,10 +341,10 @@ async def _open(
     raise failure
 
 
-def _stream_refusal(upstream: Upstream, conversion: Conversion, response: aiohttp.ClientResponse, content: bytes) -> GatewayError:
+def _stream_refusal(upstream: Upstream, conversion: Conversion, response: Response, content: bytes) -> GatewayError:
     if response.status >= 300:
         return _refusal(upstream, conversion, response.status, response.headers, content)
-    kind = shorten(response.headers.get("Content-Type", "nothing"), 60)
+    kind = shorten(response.headers.get("content-type", "nothing"), 60)
     text = upstream.mask(parse_error_body(content).text)
     return unreadable_reply(upstream.model.name, f"sent {kind!r} instead of a stream{f': {text}' if text else ''}")
 
@@ -367,7 +361,7 @@ class StreamReading:
         conversion: Conversion,
         converter: StreamConverter | None,
         exchange: HttpExchange,
-        response: aiohttp.ClientResponse,
+        response: Response,
     ) -> None:
         self._upstream, self._conversion, self._converter = upstream, conversion, converter
         self._exchange, self._response = exchange, response
@@ -376,8 +370,6 @@ class StreamReading:
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
         """Yield the bytes for the client."""
-        import aiohttp
-
         failure: GatewayError | None = None
         try:
             async with aclosing(self._exchange.iter_body(self._response)) as body:
@@ -391,7 +383,7 @@ class StreamReading:
                 yield rest
         except GatewayError as error:
             failure = error
-        except (aiohttp.ClientError, OSError, ModelError) as error:
+        except (OSError, ModelError) as error:
             failure = self._upstream.failure(self._exchange, error)
         finally:
             self._response.close()
@@ -402,11 +394,9 @@ class StreamReading:
 
     async def _await_end(self) -> None:
         """Read the end of the body, so that the connection can be used again. A server that leaves it open is not waited for."""
-        import aiohttp
-
-        with suppress(aiohttp.ClientError, OSError):
+        with suppress(OSError):
             async with asyncio.timeout(END_SECONDS):
-                while await self._response.content.readany():
+                while await self._response.read_part():
                     pass
 
     def _convert(self, part: bytes) -> bytes:

@@ -74,7 +74,6 @@ def _status_error(error: BaseException, status: int, mask: Mask) -> ModelError:
     response = getattr(error, "response", None)
     headers = getattr(response, "headers", None)
     headers = {str(name).lower(): mask(str(value)) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
-    headers |= {"Retry-After": headers["retry-after"]} if "retry-after" in headers else {}
     if status < 400:
         return redirect_error(status, headers.get("location", ""))
     return error_from_status(status, _error_body(error, response, mask), headers)

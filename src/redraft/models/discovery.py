@@ -221,7 +221,7 @@ async def _request_model_list(target: RequestTarget) -> tuple[list[str], bool]:
         if status in {404, 405}:
             error.args = (f"{error}{path_hint(target.url, '/models')}",)
         raise error
-    data = parse_body(body, headers.get("Content-Type", ""))
+    data = parse_body(body, headers.get("content-type", ""))
     names = model_names(data)
     if names is None:
         raise ModelError(f"the server there is not a model server ({shorten(repr(data), 60)})")

@@ -1,4 +1,4 @@
-"""HTTP requests: one session per event loop, timeouts, a cap on the size of responses, and typed errors.
+"""HTTP requests: connections shared per event loop, timeouts, a cap on the size of responses, and typed errors.
 
 This module knows nothing about models. It raises a ModelError for a failure of the network, and returns a response with any
 status. Redirects are not followed, cookies are not stored, and no proxy is used that was not configured, so that a request
@@ -12,10 +12,8 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from io import BytesIO
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
@@ -23,9 +21,17 @@ from ..masking import NO_SECRETS, Mask, without_cause
 from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 from .deadlines import Deadline, Deadlines
-
-if TYPE_CHECKING:
-    import aiohttp
+from .http_connections import (
+    ConnectionPool,
+    InvalidRequestError,
+    ProtocolError,
+    ProxyError,
+    Response,
+    TLSError,
+    UnreachableError,
+    find_route,
+    request_head,
+)
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """The largest decoded body, line or event of a stream, and text of a stream, in bytes. The whole stream, which is mostly JSON
@@ -71,7 +77,6 @@ class RequestTarget:
 
 
 T = TypeVar("T")
-RequestBody: TypeAlias = bytes | BytesIO | None
 HttpResponse: TypeAlias = tuple[int, Mapping[str, str], bytes]
 
 
@@ -113,31 +118,24 @@ class LoopLocal(Generic[T]):
 class Connections(NamedTuple):
     """What the requests of one event loop share; the number of connections is not limited."""
 
-    session: aiohttp.ClientSession
+    pool: ConnectionPool
     deadlines: Deadlines
 
     async def close(self) -> None:
-        await self.session.close()
+        await self.pool.close()
 
 
-def _new_connections(*, single_use: bool = False) -> Connections:
-    import aiohttp
-
-    # many servers close an idle connection after 5 s, and a request that is sent at that moment is lost
-    keep_alive: dict[str, Any] = {"force_close": True} if single_use else {"keepalive_timeout": 4.0}
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, **keep_alive),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trust_env=False,
-    )
-    return Connections(session, Deadlines())
+def _new_connections(keep_seconds: float) -> Connections:
+    return Connections(ConnectionPool(keep_seconds), Deadlines())
 
 
-shared_connections = LoopLocal(_new_connections, Connections.close)
+KEEP_SECONDS = 4.0
+"""How long an idle connection is kept: many servers close one after 5 s, and a request that is sent at that moment is lost."""
+
+shared_connections = LoopLocal(lambda: _new_connections(KEEP_SECONDS), Connections.close)
 """The connections of each event loop, which all clients share."""
 
-stream_connections = LoopLocal(lambda: _new_connections(single_use=True), Connections.close)
+stream_connections = LoopLocal(lambda: _new_connections(0), Connections.close)
 """The same for streams, with one connection each: llama.cpp closes the connection after a stream without announcing it."""
 
 
@@ -153,22 +151,28 @@ class HttpExchange:
         if entry is not None:
             entry.start_counting()
         self.cap = 8 * MAX_BODY_BYTES if stream else MAX_BODY_BYTES
-        self.phase = "an answer"
+        self.phase = "a connection"
         self._start = monotonic()
 
-    async def open(self, method: str, body: RequestBody) -> aiohttp.ClientResponse:
+    async def open(self, method: str, body: bytes | None) -> Response:
         """Send the request, and return when the headers of the response have arrived."""
         connections = await self._connections()
         with Deadline(connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)):
-            return await self._send(connections.session, method, body)
+            response = await self._send(connections, method, body)
+            try:
+                await response.headers_arrived()
+            except BaseException:
+                response.close()
+                raise
+        return response
 
-    async def iter_body(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    async def iter_body(self, response: Response) -> AsyncGenerator[bytes, None]:
         """Yield the decoded body as it arrives, up to the cap."""
         deadlines = (await self._connections()).deadlines
         decode, limit = _body_decoder(response, self.cap), self._remaining_seconds(self.target.timeouts.first_byte)
         while True:
             with Deadline(deadlines, limit):
-                raw = await response.content.readany()
+                raw = await response.read_part()
             if not raw:
                 break
             part = decode(raw)
@@ -177,26 +181,25 @@ class HttpExchange:
             yield part
         decode(b"")
 
-    async def read_all(self, method: str, body: RequestBody) -> HttpResponse:
+    async def read_all(self, method: str, body: bytes | None) -> HttpResponse:
         """Send the request and read the whole response; one deadline is moved as parts arrive."""
         parts: list[bytes] = []
         await asyncio.sleep(0)  # other tasks prepare requests first: those that are sent in one turn take less CPU
-        connections = stream_connections if self.stream else shared_connections
-        session, deadlines = connections.known or await connections.get()
-        with Deadline(deadlines, self._remaining_seconds(self.target.timeouts.first_byte)) as deadline:
-            response = await self._send(session, method, body)
+        connections = await self._connections()
+        with Deadline(connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)) as deadline:
+            response = await self._send(connections, method, body)
             try:
-                decode, content = _body_decoder(response, self.cap), response.content
-                while raw := await content.readany():
+                await response.headers_arrived()
+                decode = _body_decoder(response, self.cap)
+                while raw := await response.read_part():
                     parts.append(decode(raw))
-                    if content.at_eof():
+                    if response.at_end:
                         break
                     self.phase = "the rest of the answer"
                     deadline.reschedule(self._part_timeout())
                 decode(b"")
             finally:
-                if not response.closed:  # its connection is not free for other requests yet
-                    response.close()
+                response.close()
         whole, mask = parts[0] if len(parts) == 1 else b"".join(parts), self.target.mask
         if not mask:
             return response.status, response.headers, whole
@@ -205,17 +208,19 @@ class HttpExchange:
     def _connections(self) -> Awaitable[Connections]:
         return (stream_connections if self.stream else shared_connections).get()
 
-    def _send(self, session: aiohttp.ClientSession, method: str, body: RequestBody) -> Awaitable[aiohttp.ClientResponse]:
-        target = self.target
-        return session.request(
-            method,
-            target.url,
-            data=None if body is None else make_payload(body, self._mark_sent),
-            headers=outgoing_headers(target.headers),
-            allow_redirects=False,
-            timeout=_connect_timeout(target.timeouts.connect),
-            proxy=target.proxy and proxy_for(target.proxy, target.url),
-        )
+    async def _send(self, connections: Connections, method: str, body: bytes | None) -> Response:
+        """Send the request on a free connection or a new one; return its response, of which nothing has arrived yet."""
+        target, pool = self.target, connections.pool
+        route = find_route(target.url, target.proxy and proxy_for(target.proxy, target.url))
+        head = request_head(method, route, outgoing_headers(target.headers), len(body or b""), is_last=not pool.keep_seconds)
+        connection = pool.take(route.origin)
+        if connection is None:
+            with Deadline(connections.deadlines, target.timeouts.connect):
+                connection = await pool.connect(route.origin)
+        self.phase = "an answer"
+        if body is not None:
+            self._mark_sent()
+        return connection.send(head, body or b"")
 
     def _mark_sent(self) -> None:
         if self._entry is not None and not self.is_sent:
@@ -238,60 +243,10 @@ class HttpExchange:
         return failure
 
     def _timeout_error(self, error: TimeoutError) -> ModelError:
-        import aiohttp
-
         seconds = monotonic() - self._start
-        if isinstance(error, aiohttp.ServerTimeoutError):
+        if self.phase == "a connection":
             return ModelTimeoutError(f"no connection within {seconds:.3g} s")
         return ModelTimeoutError(f"still waiting for {self.phase} after {seconds:.3g} s", usage=UNKNOWN_USAGE)
-
-
-_CONNECT_TIMEOUTS: dict[float, aiohttp.ClientTimeout] = {}
-
-
-def _connect_timeout(seconds: float) -> aiohttp.ClientTimeout:
-    """Return a timeout for connecting only; all other limits are ours. Cached, because it is needed for every request."""
-    if seconds not in _CONNECT_TIMEOUTS:
-        import aiohttp
-
-        _CONNECT_TIMEOUTS[seconds] = aiohttp.ClientTimeout(total=None, connect=seconds, ceil_threshold=60)
-    return _CONNECT_TIMEOUTS[seconds]
-
-
-@cache
-def _payload_classes() -> tuple[type, type]:
-    """Return payload classes for bytes and for files that call `on_send` before they are written.
-
-    aiohttp writes a payload once the connection is open, so this is the moment at which the request is sent.
-    """
-    from aiohttp.payload import BytesIOPayload, BytesPayload
-
-    class SendNotifier:
-        on_send: Callable[[], object]
-
-        def write(self, writer: Any) -> Any:  # (called by aiohttp before 3.12)
-            self.on_send()
-            return super().write(writer)  # type: ignore[misc]  # (a payload class is the next base)
-
-        def write_with_length(self, writer: Any, content_length: int | None) -> Any:
-            self.on_send()
-            return super().write_with_length(writer, content_length)  # type: ignore[misc]  # (the same)
-
-    class NotifyingBytes(SendNotifier, BytesPayload):
-        pass
-
-    class NotifyingFile(SendNotifier, BytesIOPayload):
-        pass
-
-    return NotifyingBytes, NotifyingFile
-
-
-def make_payload(body: bytes | BytesIO, on_send: Callable[[], object]) -> Any:
-    """Return a request body that calls `on_send` when it is sent."""
-    of_bytes, of_file = _payload_classes()
-    payload = of_file(body) if isinstance(body, BytesIO) else of_bytes(body)
-    payload.on_send = on_send
-    return payload
 
 
 def proxy_for(proxy: str | None, url: str) -> str | None:
@@ -305,12 +260,10 @@ def proxy_for(proxy: str | None, url: str) -> str | None:
 
 
 def masked_headers(headers: Mapping[str, str], mask: Mask) -> Mapping[str, str]:
-    """Return the headers of a response, with secrets that the server echoes masked."""
+    """Return the headers of a response, in lower case, with secrets that the server echoes masked."""
     if not mask or mask(together := "\n".join(headers.values())) is together:
         return headers
-    from multidict import CIMultiDict
-
-    return CIMultiDict((name, mask(value)) for name, value in headers.items())
+    return {name.lower(): mask(value) for name, value in headers.items()}
 
 
 def too_large_error(cap: int = MAX_BODY_BYTES) -> ModelError:
@@ -368,9 +321,9 @@ def _garbled_error(description: str) -> ModelError:
     return BadResponseError(f"sent {description}", retryable=True, usage=UNKNOWN_USAGE)
 
 
-def _body_decoder(response: aiohttp.ClientResponse, cap: int) -> Callable[[bytes], bytes]:
-    """Return what decodes the parts of a body in order, up to the cap. (Not aiohttp's, which has no cap in some versions.)"""
-    if (header := response.headers.get("Content-Encoding")) is None:
+def _body_decoder(response: Response, cap: int) -> Callable[[bytes], bytes]:
+    """Return what decodes the parts of a body in order, up to the cap."""
+    if (header := response.headers.get("content-encoding")) is None:
         return _PlainBody(cap)
     coding = header.strip().lower()
     if coding in {"gzip", "x-gzip", "deflate"}:
@@ -381,41 +334,38 @@ def _body_decoder(response: aiohttp.ClientResponse, cap: int) -> Callable[[bytes
 
 
 def _network_error(error: Exception, mask: Mask) -> ModelError:
-    import aiohttp
-
     reason = error_reason(error, mask)
     match error:
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
+        case TLSError():
             return ModelUnavailableError(f"no secure (TLS) connection: {reason}")
-        case aiohttp.ClientConnectorError():
+        case UnreachableError():
             return ModelUnavailableError(f"cannot be reached: {reason}", retryable=True)
-        case aiohttp.ClientHttpProxyError():
+        case ProxyError():
             return ModelUnavailableError(f"the proxy refused: {reason}", status=error.status)
-        case aiohttp.ClientResponseError():
+        case ProtocolError():
             return BadResponseError(f"the response is not HTTP: {reason}", retryable=True, usage=UNKNOWN_USAGE)
-        case aiohttp.InvalidURL():
-            return ModelUnavailableError("its address is not valid")
+        case InvalidRequestError():
+            return ModelUnavailableError(f"the request cannot be sent: {reason}")
     return ModelUnavailableError(f"the connection broke: {reason}", retryable=True, usage=UNKNOWN_USAGE)
 
 
 def error_reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:
     """Return the reason of an error of the operating system or a library, on one line of at most 200 characters, masked."""
-    inner = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
-    text = getattr(inner, "strerror", None) or getattr(inner, "message", None) or str(inner) or type(inner).__name__
+    text = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error) or type(error).__name__
     return " ".join(mask(str(text)).split())[:200]
 
 
 @asynccontextmanager
 async def open_exchange(
-    target: RequestTarget, method: str = "GET", body: RequestBody = None, *, stream: bool = False, entry: LedgerEntry | None = None
-) -> AsyncIterator[tuple[HttpExchange, aiohttp.ClientResponse]]:
+    target: RequestTarget, method: str = "GET", body: bytes | None = None, *, stream: bool = False, entry: LedgerEntry | None = None
+) -> AsyncIterator[tuple[HttpExchange, Response]]:
     """Open a request, and yield it with its response. Raises ModelError for a failure of the network."""
     exchange = HttpExchange(target, stream=stream, entry=entry)
     response = failure = None
     try:
         response = await exchange.open(method, body)
         yield exchange, response
-    except _network_errors() as error:
+    except OSError as error:
         failure = exchange.to_model_error(error)
     finally:
         if response is not None:
@@ -425,19 +375,12 @@ async def open_exchange(
 
 
 async def fetch(
-    target: RequestTarget, method: str = "GET", body: RequestBody = None, *, entry: LedgerEntry | None = None
+    target: RequestTarget, method: str = "GET", body: bytes | None = None, *, entry: LedgerEntry | None = None
 ) -> HttpResponse:
     """Return the status, the headers and the whole decoded body. Raises ModelError for a failure of the network."""
     exchange = HttpExchange(target, entry=entry)
     try:
         return await exchange.read_all(method, body)
-    except _network_errors() as error:
+    except OSError as error:
         failure = exchange.to_model_error(error)
     raise without_cause(failure)
-
-
-def _network_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of a request that failed."""
-    import aiohttp
-
-    return aiohttp.ClientError, OSError

@@ -11,7 +11,6 @@ import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from io import BytesIO
 from typing import Any
 from urllib.parse import quote, urlencode
 from uuid import uuid4
@@ -88,7 +87,7 @@ class BatchClient:
         """Upload a file with these lines, and return its ID."""
         boundary = uuid4().hex
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-        body = BytesIO(_multipart_body(boundary, lines))
+        body = _multipart_body(boundary, lines)
         data = await self._request_json("POST", "/files", body, headers, timeouts=TRANSFER_TIMEOUTS)
         if not isinstance(id := data.get("id"), str):
             raise self._with_context(
@@ -153,7 +152,7 @@ class BatchClient:
         self,
         method: str,
         path: str,
-        body: bytes | BytesIO | None = None,
+        body: bytes | None = None,
         extra_headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = REQUEST_TIMEOUTS,
     ) -> dict[str, Any]:
@@ -165,7 +164,7 @@ class BatchClient:
             )
             if not 200 <= status < 300:
                 raise self._error_from_response(status, headers, content)
-            data = parse_body(content, headers.get("Content-Type", ""))
+            data = parse_body(content, headers.get("content-type", ""))
             if not isinstance(data, dict):
                 raise BadResponseError("sent something that does not describe a batch", retryable=True, usage=REFUSED_USAGE)
             return {**data, "retry_after": parse_retry_after(headers)}

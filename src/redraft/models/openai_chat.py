@@ -11,7 +11,6 @@ from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
-from io import BytesIO
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -167,7 +166,7 @@ class Chat(ExtraBodyTools):
         """Send a request and return the reply. Raises ModelError."""
         if self._use_stream:
             return await self._complete_by_stream(request)
-        encoded = _encode_body(self.request_body(request))
+        encoded = dump_request(self.request_body(request))
         try:
             status, headers, body = await fetch(self.target, "POST", encoded, entry=current_entry())
             return self.parse_response(status, headers, body, is_masked=True)
@@ -192,7 +191,7 @@ class Chat(ExtraBodyTools):
             status, headers, body = await fetch(self.target_for("/models"))
             if status >= 300:
                 raise self.error_from_response(status, headers, body)
-            return model_names(parse_body(body, headers.get("Content-Type", ""))) or []
+            return model_names(parse_body(body, headers.get("content-type", ""))) or []
         except ModelError as error:
             raise self.with_context(error) from None
 
@@ -200,10 +199,10 @@ class Chat(ExtraBodyTools):
         """Send a body as JSON to another path below the base URL; return what `read` makes of the response. Raises ModelError."""
         target = self.target_for(path)
         try:
-            status, headers, content = await fetch(target, "POST", _encode_body(body), entry=current_entry())
+            status, headers, content = await fetch(target, "POST", dump_request(body), entry=current_entry())
             if not 200 <= status < 300:
                 raise self.error_from_response(status, headers, content, hint=f" (asked for {urlsplit(target.url).path})")
-            return read(parse_body(content, headers.get("Content-Type", "")))
+            return read(parse_body(content, headers.get("content-type", "")))
         except ModelError as error:
             raise self.with_context(error) from None
 
@@ -214,10 +213,10 @@ class Chat(ExtraBodyTools):
         return reply
 
     async def _stream_response(self, request: Request) -> AsyncGenerator[str | Reply, None]:
-        body = _encode_body(self.request_body(request, stream=True, stream_options={"include_usage": True}))
+        body = dump_request(self.request_body(request, stream=True, stream_options={"include_usage": True}))
         entry = current_entry()
         async with open_exchange(self.target, "POST", body, stream=True, entry=entry) as (exchange, response):
-            if response.status != 200 or not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+            if response.status != 200 or not response.headers.get("content-type", "").startswith("text/event-stream"):
                 exchange.cap = MAX_BODY_BYTES
                 whole = self.target.mask.mask_bytes(b"".join([part async for part in exchange.iter_body(response)]))
                 reply = self.parse_response(response.status, masked_headers(response.headers, self.target.mask), whole)
@@ -247,7 +246,7 @@ class Chat(ExtraBodyTools):
         `is_masked`: the body is masked already, so that only what it hides remains to be masked.
         """
         if 200 <= status < 300:
-            data, mask = parse_body(body, headers.get("Content-Type", "")), self.target.mask
+            data, mask = parse_body(body, headers.get("content-type", "")), self.target.mask
             reply = read_reply(data, parse_rate_limits(headers))
             return reply if not mask or (is_masked and _shows_all(body, reply)) else masked_reply(reply, mask)
         raise self.error_from_response(status, headers, body)
@@ -255,7 +254,7 @@ class Chat(ExtraBodyTools):
     def error_from_response(self, status: int, headers: Mapping[str, str], body: bytes, *, hint: str = "") -> ModelError:
         """Return the error for a status of 300 or more; `hint` replaces what is added to the message of a 404."""
         if status < 400:
-            return redirect_error(status, headers.get("Location", ""))
+            return redirect_error(status, headers.get("location", ""))
         error = error_from_status(status, parse_error_body(self._mask.mask_bytes(body)), headers)
         if status in {404, 405}:
             error.args = (f"{error}{hint or path_hint(self.target.url)}",)
@@ -445,12 +444,6 @@ def _headers(key: str | None, extra: Mapping[str, str] | None) -> dict[str, str]
 
 def without_none(body: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in body.items() if v is not None}
-
-
-def _encode_body(payload: Mapping[str, Any]) -> bytes | BytesIO:
-    """Return the body as JSON; as a file if it is large, because aiohttp warns of large bytes."""
-    body = dump_request(payload)
-    return body if len(body) < 2**20 else BytesIO(body)
 
 
 def dump_request(payload: Mapping[str, Any]) -> bytes:

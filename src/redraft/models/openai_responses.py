@@ -450,7 +450,7 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the server asks to wait; None if it does not ask, or the header is invalid."""
     if (ms := _seconds(headers.get("retry-after-ms"))) is not None:
         return ms / 1000
-    header = headers.get("Retry-After")
+    header = headers.get("retry-after")
     seconds = _seconds(header)
     if seconds is not None or not header:
         return seconds
