@@ -14,7 +14,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from aiohappyeyeballs import start_connection
@@ -259,16 +259,17 @@ class Connection(asyncio.Protocol):
     # ---- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # (uvloop's is none by its class)
 
     def data_received(self, data: bytes) -> None:
         self._framing_left -= len(data)
         failure: Exception | None = None
         try:
             self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade) as error:
+        except HttpParserError as error:
             failure = ProtocolError(str(error))
+        except HttpParserUpgrade:
+            failure = ProtocolError("it switches to another protocol")
         response = self._response
         if response is not None and not response.is_complete:
             if failure is None and self._framing_left >= 0:
@@ -288,7 +289,7 @@ class Connection(asyncio.Protocol):
         if error is None and self._ends_with_connection:
             response.complete()
         else:
-            response.fail(error or HttpError("the server closed it"))
+            response.fail(HttpError(_reason(error) if error else "the server closed it"))
 
     # ---- called by the parser
 
@@ -315,9 +316,10 @@ class Connection(asyncio.Protocol):
         response.begin_body(status)
 
     def on_body(self, part: bytes) -> None:
-        if self._response is not None:
+        response = self._response
+        if response is not None and not response.is_complete:
             self._framing_left += 17 * len(part)
-            self._response.add_part(part)
+            response.add_part(part)
 
     def on_message_complete(self) -> None:
         response = self._response
@@ -393,11 +395,11 @@ class ConnectionPool:
             if origin.proxy and origin.server.is_tls:
                 await self._open_tunnel(connection)
         except ssl.SSLError as error:
-            raise TLSError(error.strerror or str(error)) from error
+            raise TLSError(_reason(error)) from error
         except HttpError:
             raise
-        except (OSError, RuntimeError) as error:  # (uvloop has a RuntimeError for a socket that cannot connect)
-            raise UnreachableError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
+        except (OSError, RuntimeError, UnicodeError) as error:  # (RuntimeError: of uvloop; UnicodeError: an overlong host name)
+            raise UnreachableError(_reason(error)) from error
         return connection
 
     @cached_property
@@ -431,7 +433,7 @@ class ConnectionPool:
             self._addresses[endpoint] = self.loop.time() + ADDRESS_SECONDS, found
         try:
             return await asyncio.shield(found)
-        except OSError:
+        except (OSError, UnicodeError):
             self._addresses.pop(endpoint, None)
             raise
 
@@ -453,6 +455,10 @@ def request_head(method: str, route: Route, headers: Mapping[str, str], body_byt
     if route.origin.authorization and not route.origin.server.is_tls:
         fields["proxy-authorization"] = "Proxy-Authorization", route.origin.authorization
     return encode_head(f"{method} {route.target}", dict(fields.values()))
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 _FRAMING = ("content-length", "transfer-encoding", "connection")

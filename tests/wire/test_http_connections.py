@@ -1,0 +1,636 @@
+"""Connections of HTTP: framing, reuse, limits, TLS and proxies, with real sockets; aiohttp is the reference."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redraft.errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
+from redraft.models.http_client import RequestTarget, Timeouts, fetch, open_exchange, shared_connections
+from redraft.models.http_connections import (
+    Connection,
+    ConnectionPool,
+    HttpError,
+    InvalidRequestError,
+    ProtocolError,
+    find_route,
+    request_head,
+)
+from redraft.sync import uvloop_factory
+
+from . import fault_server as fs
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def on_loop(request):
+    """Run a coroutine on each kind of event loop."""
+    factory = uvloop_factory() if request.param == "uvloop" else None
+
+    def run(work):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(asyncio.wait_for(work, 60))
+
+    return run
+
+
+def target(url, **changes):
+    return RequestTarget(url, **({"timeouts": Timeouts(connect=5, idle=5, total=20)} | changes))
+
+
+@asynccontextmanager
+async def listening(serve, context=None):
+    """A server on this machine; yields its port. At the end nothing of it is open."""
+    handlers = set()
+
+    async def handle(reader, writer):
+        handlers.add(asyncio.current_task())
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                await serve(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for handler in handlers:
+            handler.cancel()
+        await asyncio.gather(*handlers, return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+# ---- responses
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+RESPONSES = {  # what the server sends before it closes the connection; the body, or what the error says
+    "length": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
+    "no body": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+    "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    "chunked": (CHUNKED + b"2\r\nhi\r\n3\r\n ho\r\n0\r\n\r\n", b"hi ho"),
+    "extensions": (CHUNKED + b"2;a=b\r\nhi\r\n0\r\n\r\n", b"hi"),
+    "trailers": (CHUNKED + b"2\r\nhi\r\n0\r\nDigest: x\r\n\r\n", b"hi"),
+    "until the end": (b"HTTP/1.1 200 OK\r\n\r\nhi", b"hi"),
+    "old": (b"HTTP/1.0 200 OK\r\n\r\nhi", b"hi"),
+    "interim": (b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n" * 3 + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
+    "hints": (b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
+    "more": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiho", b"hi"),
+    "twice": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" * 2, b"hi"),
+    "no reason": (b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
+    "nothing": (b"", "the connection broke: the server closed it"),
+    "half a head": (b"HTTP/1.1 200 OK\r\nContent-Le", "the connection broke"),
+    "only hints": (b"HTTP/1.1 103 Early Hints\r\n\r\n", "the connection broke"),
+    "cut": (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi", "the connection broke"),
+    "cut chunk": (CHUNKED + b"3\r\nhi", "the connection broke"),
+    "no last chunk": (CHUNKED + b"2\r\nhi\r\n", "the connection broke"),
+    "odd chunk": (CHUNKED + b"x\r\nhi\r\n", "not HTTP"),
+    "odd length": (b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nhi", "not HTTP"),
+    "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi", "not HTTP"),
+    "length and chunks": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "not HTTP"),
+    "another protocol": (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhi", "another protocol"),
+    "a page": (b"<html></html>", "not HTTP"),
+    "long head": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50_000, "too large"),
+    "long header": (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000, "too large"),
+    "many hints": (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 10_000, "too large"),
+    "long trailer": (CHUNKED + b"2\r\nhi\r\n0\r\nX: " + b"y" * 300_000, "too large"),
+    "long extension": (CHUNKED + b"2;" + b"y" * 300_000, "too large"),
+}
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_each_response(on_loop, name):
+    """A body is returned whole, or there is an error."""
+    raw, expected = RESPONSES[name]
+
+    async def ask():
+        async with fs.FaultServer().says(fs.send_and_close(raw)) as server:
+            return await fetch(target(server.url), "POST", b"{}")
+
+    if isinstance(expected, bytes):
+        assert on_loop(ask())[2] == expected
+    else:
+        with pytest.raises(ModelError, match=expected) as caught:
+            on_loop(ask())
+        assert caught.value.retryable
+        assert caught.value.usage.calls == 1
+
+
+class MemoryTransport(asyncio.Transport):
+    """Notes what is done with a connection."""
+
+    is_aborted = False
+
+    def write(self, data):
+        pass
+
+    def abort(self):
+        self.is_aborted = True
+
+    def is_closing(self):
+        return self.is_aborted
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def pause_reading(self):
+        pass
+
+    def resume_reading(self):
+        pass
+
+
+async def read_pieces(pieces):
+    """Return what becomes of a response that arrives in these pieces, and whether its connection can be used again."""
+    pool = ConnectionPool(4.0)
+    connection = Connection(pool, find_route("http://h/").origin)
+    connection.connection_made(MemoryTransport())
+    response = connection.send(b"")
+    for piece in pieces:
+        if not connection.transport.is_aborted:
+            connection.data_received(piece)
+    connection.connection_lost(None)
+    try:
+        await response.headers_arrived()
+        parts = []
+        while part := await response.read_part():
+            parts.append(part)
+    except ProtocolError:
+        return "not HTTP", False
+    except HttpError:
+        return "broken", False
+    finally:
+        await pool.close()
+    return (response.status, response.headers, b"".join(parts)), not connection.transport.is_aborted
+
+
+@given(st.sampled_from([name for name, (raw, _) in RESPONSES.items() if len(raw) < 1000]), st.lists(st.integers(1, 60)))
+def test_division_of_a_response_does_not_matter(name, sizes):
+    """Whatever the pieces in which it arrives, the response is the same."""
+    raw, pieces = RESPONSES[name][0], []
+    rest = raw
+    for size in sizes:
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    whole, divided = (asyncio.run(read_pieces([p for p in given if p])) for given in ([raw], [*pieces, rest]))
+    assert whole[0] == divided[0]
+
+
+PARTS = st.lists(st.binary(min_size=1, max_size=30), max_size=4)
+NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,8}", fullmatch=True).filter(
+    lambda name: name.lower() not in {"connection", "content-length", "transfer-encoding", "content-encoding", "upgrade", "te"}
+)
+VALUES = st.from_regex(r"([!-~]([ -~]{0,12}[!-~])?)?", fullmatch=True)
+
+
+@given(st.integers(200, 599).filter(lambda n: n not in {204, 304}), st.lists(st.tuples(NAMES, VALUES), max_size=4), PARTS)
+async def test_responses_are_read_as_aiohttp_reads_them(status, headers, parts):
+    """Status, headers and body are the same, with a length, in chunks and until the end of the connection."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    body = b"".join(parts)
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    for framing, content in ((f"Content-Length: {len(body)}\r\n", body), ("Transfer-Encoding: chunked\r\n", chunks), ("", body)):
+        raw = f"HTTP/1.1 {status} x\r\n{lines}{framing}\r\n".encode() + content
+        async with fs.FaultServer().says(fs.send_and_close(raw)) as server:
+            ours = await fetch(target(server.url))
+            async with aiohttp.ClientSession(auto_decompress=False) as session:
+                async with session.get(server.url, allow_redirects=False) as theirs:
+                    assert ours == (theirs.status, {n.lower(): theirs.headers[n] for n in theirs.headers}, await theirs.read())
+
+
+# ---- requests
+
+
+URLS = {
+    "http://127.0.0.1:{port}/v1": None,
+    "http://127.0.0.1:{port}": None,
+    "http://127.0.0.1:{port}/v1/models?a=1&b=%C3%A9+x#fragment": None,
+    "http://127.0.0.1:{port}/a%20b/%C3%A9": None,
+    "http://127.0.0.1:{port}/a b/é": None,
+    "http://127.0.0.1:{port}/v1?q=é+x": None,
+    "http://127.0.0.1:{port}/models/a:b@c/d;e=f,g": None,
+    "http://localhost:{port}/v1": None,
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("body", [None, b"", b"{}"])
+async def test_requests_are_those_of_aiohttp(faults, url, body):
+    """The request line, the host, the length and the headers are the same."""
+    faults.says(fs.good())
+    url = url.format(port=faults.port)
+    headers = {"Authorization": "Bearer k", "content-type": "application/json", "User-Agent": "redraft"}
+    await fetch(target(url, headers=headers), "GET" if body is None else "POST", body)
+    async with aiohttp.ClientSession() as session:
+        async with session.request("GET" if body is None else "POST", url, data=body, headers=headers) as response:
+            await response.read()
+    ours, theirs = ((r.method, r.path, r.headers | {"accept-encoding": ""}, r.raw) for r in faults.requests)
+    assert ours == theirs
+
+
+def test_a_header_begins_no_other_line():
+    """A line end or NUL in a name or a value is refused before anything is sent."""
+    for name, value in (("X", "a\r\nY: b"), ("X", "a\nb"), ("X", "a\rb"), ("X\r\nY", "b"), ("X", "a\0b")):
+        with pytest.raises(InvalidRequestError):
+            request_head("POST", find_route("http://h/"), {name: value}, 1)
+
+
+def test_headers_cannot_change_the_framing():
+    """A header that is given replaces one of ours in any spelling, but not those that say where the body ends."""
+    given = {"host": "other", "CONTENT-LENGTH": "9", "Transfer-Encoding": "chunked", "connection": "close", "accept": "text/plain"}
+    head = request_head("POST", find_route("http://h/x?y"), given, 2)
+    assert head == b"POST /x?y HTTP/1.1\r\nhost: other\r\naccept: text/plain\r\nUser-Agent: redraft\r\nContent-Length: 2\r\n\r\n"
+
+
+@pytest.mark.parametrize("url", ["", "h/x", "ftp://h/x", "http://", "http://:80/", "http://h:99999/", "http://[::1/"])
+async def test_addresses_without_a_server(url):
+    """They are an error before anything is sent, without the address in it."""
+    with pytest.raises(ModelUnavailableError, match="cannot be sent: its URL names no server") as caught:
+        await fetch(target(url), "POST", b"{}")
+    assert not caught.value.retryable
+    assert caught.value.usage.calls == 0
+
+
+async def test_ports_and_names_in_the_host_header():
+    """The default port is left out, an IPv6 address is in brackets, and another script is encoded."""
+    hosts = {"http://h:80/": "h", "https://h:443/": "h", "https://h:80/": "h:80", "http://[::1]:8080/": "[::1]:8080"}
+    hosts["http://bücher.example/"] = "xn--bcher-kva.example"
+    assert {url: find_route(url).host for url in hosts} == hosts
+
+
+async def test_an_overlong_host_name_cannot_be_reached():
+    """It is no crash of the encoding of host names."""
+    with pytest.raises(ModelUnavailableError, match="cannot be reached"):
+        await fetch(target(f"http://{'x' * 70}.example/"), "POST", b"{}")
+
+
+@pytest.mark.parametrize("size", [0, 1, 64 * 1024 - 1, 64 * 1024, 20_000_000])
+async def test_bodies_of_any_size_are_sent(faults, size):
+    """The server receives all bytes."""
+    faults.says(fs.good())
+    body = b"x" * size
+    await fetch(target(faults.url), "POST", body)
+    assert faults.requests[0].raw == body
+    assert faults.requests[0].headers["content-length"] == str(size)
+
+
+# ---- reuse
+
+
+KEPT = {
+    "length": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", True),
+    "chunked": (CHUNKED + b"2\r\nhi\r\n0\r\n\r\n", True),
+    "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", True),
+    "error": (b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nhi", True),
+    "kept by an old server": (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi", True),
+    "interim": (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", True),
+    "close": (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi", False),
+    "Close, and more": (b"HTTP/1.1 200 OK\r\nConnection: foo, Close\r\nContent-Length: 2\r\n\r\nhi", False),
+    "old": (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", False),
+    "more": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiho", False),
+    "twice": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" * 2, False),
+    "body of no content": (b"HTTP/1.1 204 No Content\r\n\r\nhi", False),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_connections_that_can_be_used_again(on_loop, name):
+    """Only a whole response with nothing behind it leaves a connection for the next request, which gets its own answer."""
+    raw, is_kept = KEPT[name]
+
+    async def ask_twice():
+        async with fs.FaultServer().says(raw, fs.http(b"second")) as server:
+            await fetch(target(server.url), "POST", b"{}")
+            _, _, second = await fetch(target(server.url), "POST", b"{}")
+            return second, server.connections
+
+    assert on_loop(ask_twice()) == (b"second", 1 if is_kept else 2)
+
+
+async def test_a_late_surplus_closes_an_idle_connection(faults):
+    """What arrives while no request waits for it is not taken for the next response."""
+
+    async def answer_twice(writer):
+        writer.write(fs.http(b"first"))
+        await asyncio.sleep(0.05)
+        writer.write(fs.http(b"surplus"))
+
+    faults.says(answer_twice, fs.http(b"second"))
+    await fetch(target(faults.url), "POST", b"{}")
+    await asyncio.sleep(0.15)
+    assert (await fetch(target(faults.url), "POST", b"{}"))[2] == b"second"
+    assert faults.connections == 2
+
+
+@pytest.mark.parametrize("at", [0, 10, 60])
+async def test_a_cancelled_request_leaves_no_answer_behind(faults, at):
+    """Its connection is closed, so that the next request gets its own answer."""
+    raw = fs.http(b"late")
+
+    async def late(writer):
+        writer.write(raw[:at])
+        await asyncio.sleep(0.1)
+        with suppress(ConnectionError):
+            writer.write(raw[at:])
+
+    faults.says(late, fs.http(b"own"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await fetch(target(faults.url), "POST", b"{}")
+    await asyncio.sleep(0.1)
+    assert (await fetch(target(faults.url), "POST", b"{}"))[2] == b"own"
+
+
+async def test_an_early_answer_ends_a_long_upload(faults):
+    """A server may refuse before it has read the body; the rest is not sent, and the connection is not used again."""
+
+    async def refuse(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(fs.error(413, "too long"))
+        await asyncio.sleep(5)
+
+    async with listening(refuse) as port:
+        url = f"http://127.0.0.1:{port}/"
+        status, _, _ = await fetch(target(url), "POST", b"x" * 50_000_000)
+        assert status == 413
+        assert (await shared_connections.get()).pool.take(find_route(url).origin) is None
+
+
+def test_idle_connections_are_closed_in_time(on_loop):
+    """A connection is closed when it was idle for long enough, also if nothing is requested any more."""
+
+    async def open_two():
+        ended = []
+
+        async def serve(reader, writer):
+            while await reader.read(1000):
+                writer.write(fs.http(b"hi"))
+            ended.append(asyncio.get_running_loop().time())
+            writer.close()
+
+        async with listening(serve) as port:
+            origin = find_route(f"http://127.0.0.1:{port}/").origin
+            pool = ConnectionPool(0.3)
+            start = pool.loop.time()
+            for connection in [await pool.connect(origin), await pool.connect(origin)]:
+                response = connection.send(b"GET / HTTP/1.1\r\n\r\n")
+                await response.headers_arrived()
+                await asyncio.sleep(0.1)
+            while len(ended) < 2:
+                await asyncio.sleep(0.01)
+            assert pool.take(origin) is None
+            await pool.close()
+            return [moment - start for moment in ended]
+
+    first, second = on_loop(open_two())
+    assert first >= 0.3
+    assert second >= 0.4
+
+
+def test_nothing_is_open_when_the_loop_ends(on_loop, recwarn):
+    """Idle connections and streams that were left are closed with the loop; a warning would be an error here."""
+
+    async def leave_open():
+        async with fs.FaultServer().says(fs.then_silence(fs.sse(fs.chunk("a"), done=False)), fs.good()) as server:
+            async with open_exchange(target(server.url), "POST", b"{}", stream=True) as (exchange, response):
+                async for _ in exchange.iter_body(response):
+                    break
+            await asyncio.gather(*(fetch(target(server.url), "POST", b"{}") for _ in range(3)))
+
+    on_loop(leave_open())
+    assert not [w for w in recwarn if issubclass(w.category, ResourceWarning)]
+
+
+# ---- limits
+
+
+def test_a_server_waits_for_its_reader(on_loop):
+    """A body that is not read does not fill the memory, and is whole when it is read."""
+    size, sent = 30_000_000, []
+
+    async def ask():
+        async def flood(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+            for _ in range(size // 100_000):
+                writer.write(b"x" * 100_000)
+                await writer.drain()
+                sent.append(100_000)
+            await reader.read()
+
+        async with listening(flood) as port:
+            url = f"http://127.0.0.1:{port}/"
+            async with open_exchange(target(url), stream=True) as (exchange, response):
+                exchange.cap = size
+                await asyncio.sleep(0.5)
+                waiting = sum(sent)
+                received = sum([len(part) async for part in exchange.iter_body(response)])
+            return waiting, received
+
+    waiting, received = on_loop(ask())
+    assert received == size
+    assert waiting < size / 2
+
+
+SLOW = {
+    "a head byte by byte": (fs.drip(fs.http(b"hi"), 0.05), Timeouts(total=0.4), "an answer"),
+    "endless hints": (fs.drip(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 99, 0.01), Timeouts(total=0.4), "an answer"),
+    "a body byte by byte": (fs.drip(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 999, 0.02), Timeouts(total=1.5), "the rest of the answer"),
+    "half a body": (
+        fs.then_silence(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi"),
+        Timeouts(idle=0.3),
+        "the rest of the answer",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+async def test_slow_responses_end_in_time(faults, name):
+    """Neither single bytes nor interim responses extend the deadline."""
+    answer, timeouts, phase = SLOW[name]
+    with pytest.raises(ModelTimeoutError, match=f"still waiting for {phase}"):
+        await fetch(target(faults.says(answer).url, timeouts=timeouts), "POST", b"{}")
+
+
+async def test_addresses_are_asked_for_once(faults, monkeypatch):
+    """Connections that are opened at the same time share one DNS query; one that failed is not kept."""
+    loop, asked = asyncio.get_running_loop(), []
+    original = loop.getaddrinfo
+
+    async def getaddrinfo(host, *rest, **options):
+        asked.append(host)
+        if len(asked) == 1:
+            raise OSError("no such name")
+        return await original("127.0.0.1", *rest, **options)
+
+    monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+    faults.says(fs.good())
+    url = f"http://models.invalid:{faults.port}/"
+    with pytest.raises(ModelUnavailableError, match="no such name"):
+        await fetch(target(url), "POST", b"{}")
+    await asyncio.gather(*(fetch(target(url), "POST", b"{}") for _ in range(20)))
+    assert asked == ["models.invalid"] * 2
+
+
+async def test_the_next_address_is_tried_without_delay(faults, monkeypatch):
+    """Where the first address of a host does not answer, the second is used after a quarter of a second."""
+    loop = asyncio.get_running_loop()
+    import socket
+
+    kind = socket.SOCK_STREAM
+    with socket.create_server(("127.0.0.2", faults.port), backlog=0) as full, socket.socket() as one, socket.socket() as two:
+        for other in (one, two):
+            other.setblocking(False)
+            other.connect_ex(full.getsockname())
+
+        async def getaddrinfo(host, port, **_):
+            return [(socket.AF_INET, kind, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+
+        monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+        faults.says(fs.http(b"hi"))
+        start = loop.time()
+        assert (await fetch(target(f"http://models.invalid:{faults.port}/"), "POST", b"{}"))[2] == b"hi"
+        assert loop.time() - start < 3
+
+
+# ---- TLS and proxies
+
+
+@pytest.fixture
+def authority(tmp_path, monkeypatch):
+    """A certificate authority that this machine trusts."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    return authority
+
+
+def tls_context(authority, *names):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    return context
+
+
+@dataclass
+class Tunnels:
+    """A proxy that opens tunnels, and what it was asked."""
+
+    heads: list[bytes] = field(default_factory=list)
+
+    async def serve(self, reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.heads.append(head)
+        host, _, port = head.split()[1].decode().rpartition(":")
+        upstream, back = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        try:
+            await asyncio.gather(_copy(reader, back), _copy(upstream, writer))
+        finally:
+            back.transport.abort()
+
+
+async def _copy(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
+
+
+@asynccontextmanager
+async def https_server(context, answer=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"):
+    """A server with TLS; yields its port and the heads of requests."""
+    heads = []
+
+    async def serve(reader, writer):
+        while True:
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(answer)
+
+    async with listening(serve, context) as port:
+        yield port, heads
+
+
+def test_requests_over_tls(on_loop, authority):
+    """The certificate is checked, and the connection is used again."""
+
+    async def ask():
+        async with https_server(tls_context(authority, "127.0.0.1")) as (port, heads):
+            for _ in range(3):
+                _, _, body = await fetch(target(f"https://127.0.0.1:{port}/v1"), "POST", b"")
+            return body, len(heads)
+
+    assert on_loop(ask()) == (b"hi", 3)
+
+
+@pytest.mark.parametrize("name", ["other.example", "localhost"])
+def test_a_certificate_for_another_name_is_refused(on_loop, authority, name):
+    """Nothing is sent."""
+
+    async def ask():
+        async with https_server(tls_context(authority, name)) as (port, heads):
+            with pytest.raises(ModelUnavailableError, match="no secure") as caught:
+                await fetch(target(f"https://127.0.0.1:{port}/v1"), "POST", b"")
+            return heads, caught.value.retryable, caught.value.usage.calls
+
+    assert on_loop(ask()) == ([], False, 0)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_requests_through_a_tunnel(on_loop, authority, scheme):
+    """The proxy gets its own password and no header of the request; the server gets no password of the proxy."""
+    tunnels = Tunnels()
+
+    async def ask():
+        context = tls_context(authority, "127.0.0.1")
+        async with (
+            https_server(context) as (port, heads),
+            listening(tunnels.serve, context if scheme == "https" else None) as proxy,
+        ):
+            address = f"{scheme}://us%40er:p%3Aw@127.0.0.1:{proxy}"
+            through = target(f"https://127.0.0.1:{port}/v1", headers={"Authorization": "Bearer secret"}, proxy=address)
+            for _ in range(2):
+                _, _, body = await fetch(through, "POST", b"")
+            return body, heads
+
+    body, heads = on_loop(ask())
+    assert body == b"hi"
+    assert len(tunnels.heads) == 1
+    assert b"Proxy-Authorization: Basic dXNAZXI6cDp3\r\n" in tunnels.heads[0]
+    assert b"secret" not in tunnels.heads[0]
+    assert len(heads) == 2
+    assert b"Authorization: Bearer secret\r\n" in heads[0]
+    assert b"roxy" not in b"".join(heads)
+
+
+async def test_a_proxy_gets_requests_without_tls(faults):
+    """They name the whole URL and have the proxy's password."""
+    faults.says(fs.http(b"hi"))
+    await fetch(target("http://models.invalid:81/v1?a", proxy=f"http://u:p@{faults.host}"), "POST", b"")
+    (request,) = faults.requests
+    assert request.path == "http://models.invalid:81/v1?a"
+    assert request.headers["host"] == "models.invalid:81"
+    assert request.headers["proxy-authorization"] == "Basic dTpw"
+
+
+@pytest.mark.parametrize("answer", [fs.error(407, "who?"), fs.error(502), b"HTTP/1.1 200 OK\r\n\r\nno TLS here", b""])
+def test_tunnels_that_fail(on_loop, authority, answer):
+    """There is a typed error, no request was sent, and no password is in it."""
+
+    async def ask():
+        async with fs.FaultServer().says(fs.send_and_close(answer)) as proxy:
+            with pytest.raises(ModelError) as caught:
+                await fetch(target("https://models.invalid/v1", proxy=f"http://u:pw5f2d@{proxy.host}"), "POST", b"")
+            return caught.value
+
+    error = on_loop(ask())
+    assert isinstance(error, ModelUnavailableError | BadResponseError)
+    assert error.usage.calls == 0
+    assert "pw5f2d" not in str(error)
