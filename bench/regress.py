@@ -63,7 +63,7 @@ def scaling(data: dict[str, Any]) -> Figures:
 
 
 def startup(data: dict[str, Any]) -> Figures:
-    for name in ("import redraft", "redraft.refine", "first answer, aiohttp", "redraft --help"):
+    for name in ("import redraft", "redraft.refine", "first answer, HTTP client", "redraft --help"):
         if name in data["wall_ms"]:
             yield f"{name}: wall ms", data["wall_ms"][name]
 

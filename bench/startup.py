@@ -21,15 +21,15 @@ from tables import table, write
 SCRIPT = Path(sys.executable).with_name("redraft")
 REDRAFT = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-m", "redraft"]
 BARE, AIOHTTP = "python", "import aiohttp"
-LOADED, USED = "redraft.refine, aiohttp", "first answer, aiohttp"
+LOADED, USED = "redraft.refine, HTTP client", "first answer, HTTP client"
 ANSWER = "redraft.refine_sync('Name a colour.', redraft.ScriptedModel(['blue']), lambda answer: 1.0)"
 PROGRAMS = {
     BARE: "pass",
     AIOHTTP: "import aiohttp",
     "import redraft": "import redraft",
     "redraft.refine": "import redraft; redraft.refine",
-    LOADED: "import redraft; redraft.refine; import aiohttp",
-    USED: f"import redraft; {ANSWER}; import aiohttp",
+    LOADED: "import redraft; redraft.refine; import redraft.models.openai_chat",
+    USED: f"import redraft; {ANSWER}; import redraft.models.openai_chat",
 }
 COMMANDS = {
     **{name: [sys.executable, "-c", program] for name, program in PROGRAMS.items()},

@@ -55,7 +55,7 @@ def test_the_list_of_commands_imports_no_command_and_no_settings():
     assert not [name for name in ours if name.startswith(("redraft.cli.commands", "redraft.cli.operations"))]
 
 
-HEAVY = {"rich", "aiohttp", "asyncio", "sqlite3", "jsonschema", "regex", "rapidfuzz", "genai_prices"}
+HEAVY = {"rich", "httptools", "asyncio", "sqlite3", "jsonschema", "regex", "rapidfuzz", "genai_prices"}
 READS_JOURNALS = {"runs", "export", "show"}  # these commands have no module of operations, so their help imports more
 FINDS_MODELS = {"models"}
 

@@ -5,7 +5,6 @@ import resource
 import socket
 from contextlib import asynccontextmanager, contextmanager
 
-import aiohttp  # noqa: F401  (importing it takes time, which the clock must not count)
 import fault_server as fs
 import pytest
 

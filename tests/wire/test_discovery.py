@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
-import sys
 
 import pytest
 
@@ -144,16 +142,6 @@ def test_choice_of_a_model():
     assert choose_model(["whisper-1", "dall-e-3", "tts-1", "mistral-small", "zephyr"]) == "mistral-small"
     assert choose_model(["nomic-embed-text:latest", "BAAI/bge-m3", "all-minilm", "gpt-4o-realtime-preview"]) is None
     assert choose_model([]) is None
-
-
-def test_search_without_servers_imports_no_http_library(closed_address):
-    """If no server listens, the HTTP library is not imported."""
-    code = (
-        "import asyncio, sys; from redraft.models.discovery import LocalServer, find_model; "
-        f"print((asyncio.run(find_model({{}}, servers=[LocalServer('x', {closed_address.url!r}, '')])).model, 'aiohttp' in sys.modules))"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "(None, False)"
 
 
 async def test_named_model_is_listed(faults):

@@ -172,7 +172,7 @@ async def _check_server(server: LocalServer, env: Mapping[str, str]) -> SearchLo
 
 
 async def _is_listening(url: str) -> bool:
-    """Whether a server listens at a URL. (Checked first, so that the HTTP library is imported only if there is one.)"""
+    """Whether a server listens at a URL. (Checked first: where none does, the note is how to start one, and no error.)"""
     parts = urlsplit(url)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
