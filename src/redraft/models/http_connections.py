@@ -240,8 +240,11 @@ class Connection(asyncio.Protocol):
     def reset(self) -> None:
         """Begin to read as on a new connection."""
         self._parser = HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(  # as other clients read responses
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
         self._response: Response | None = None
-        self._can_continue = self._ends_with_connection = False
+        self._can_continue = self._ends_with_connection = self.opens_tunnel = False
         self._framing_left = MAX_HEAD_BYTES
 
     def send(self, head: bytes, body: bytes = b"") -> Response:
@@ -259,8 +262,7 @@ class Connection(asyncio.Protocol):
     # ---- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = transport  # type: ignore[assignment]  # (uvloop's is no subclass of asyncio.Transport)
 
     def data_received(self, data: bytes) -> None:
         self._framing_left -= len(data)
@@ -270,7 +272,7 @@ class Connection(asyncio.Protocol):
         except (HttpParserError, HttpParserUpgrade) as error:
             failure = ProtocolError(str(error))
         response = self._response
-        if response is not None and not response.is_complete:
+        if response is not None and (self.opens_tunnel or not response.is_complete):
             if failure is None and self._framing_left >= 0:
                 return
             response.fail(failure or ProtocolError("its headers or the framing of its body are too large"))
@@ -299,7 +301,10 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         response = self._response
         if response is not None and not response.has_headers:
-            response.headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
+            key = name.decode("latin-1").lower()
+            if key == "transfer-encoding" and key in response.headers:
+                response.headers[key] += ", " + value.decode("latin-1")
+            response.headers.setdefault(key, value.decode("utf-8", "replace").rstrip())
 
     def on_headers_complete(self) -> None:
         response, status = self._response, self._parser.get_status_code()
@@ -315,9 +320,10 @@ class Connection(asyncio.Protocol):
         response.begin_body(status)
 
     def on_body(self, part: bytes) -> None:
-        if self._response is not None:
-            self._framing_left += 17 * len(part)
-            self._response.add_part(part)
+        response = self._response
+        if response is not None and not response.is_complete:
+            self._framing_left = min(self._framing_left + 17 * len(part), MAX_HEAD_BYTES)
+            response.add_part(part)
 
     def on_message_complete(self) -> None:
         response = self._response
@@ -410,6 +416,7 @@ class ConnectionPool:
         """Have the proxy connect to the server, and begin TLS with the server."""
         server, authorization = connection.origin.server, connection.origin.authorization
         headers = {"Proxy-Authorization": authorization} if authorization else {}
+        connection.opens_tunnel = True  # (what follows the head of its response is no body, whatever the head says)
         response = connection.send(encode_head(f"CONNECT {server.authority}", {"Host": server.authority, **headers}))
         try:
             await response.headers_arrived()
@@ -419,7 +426,8 @@ class ConnectionPool:
         except BaseException:
             connection.transport.abort()
             raise
-        assert transport is not None
+        if transport is None:  # (the proxy closed the connection)
+            raise UnreachableError("the proxy closed the connection")
         connection.reset()
         connection.transport = transport
 
