@@ -446,7 +446,7 @@ class ConnectionPool:
             raise TLSError(error.strerror or str(error)) from error
         except HttpError:
             raise
-        except (OSError, RuntimeError, ValueError) as error:  # (ValueError: a host name that cannot be looked up; uvloop has a RuntimeError for a socket that cannot connect)
+        except (OSError, RuntimeError, ValueError) as error:  # (ValueError: of a host name; RuntimeError: of uvloop)
             raise UnreachableError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
         return connection
 
@@ -466,7 +466,9 @@ class ConnectionPool:
             await response.headers_arrived()
             if response.status != 200:
                 raise ProxyError(response.status)
-            transport = await self.loop.start_tls(connection.transport, connection, self._tls_context, server_hostname=server.certificate_name)
+            transport = await self.loop.start_tls(
+                connection.transport, connection, self._tls_context, server_hostname=server.certificate_name
+            )
         except BaseException:
             connection.transport.abort()
             raise
@@ -514,7 +516,14 @@ _FRAMING = ("content-length", "transfer-encoding", "connection")
 
 def encode_head(request_line: str, headers: Mapping[str, str]) -> bytes:
     """Return the head of a request. Raises InvalidRequestError if a header would begin another line."""
-    lines = [f"{request_line} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    if not "".join(lines).isprintable():
+    lines = [f"{request_line} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "\r\n"]
+    try:
+        head = "\r\n".join(lines).encode()
+    except UnicodeEncodeError:
+        raise InvalidRequestError("one of its headers is no text") from None
+    if len(head) - len(head.translate(None, _CONTROL_CHARACTERS)) != 2 * len(lines):
         raise InvalidRequestError("one of its headers contains a line end or another control character")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+    return head
+
+
+_CONTROL_CHARACTERS = bytes({*range(32), 127} - {9})
