@@ -461,3 +461,23 @@ async def test_a_server_waits_for_the_reader(authority, trusted, scheme):
             async for part in exchange.iter_body(response):
                 received += len(part)
         assert received == pieces * 0x8000
+
+
+@pytest.mark.parametrize("unasked", [b"", b"HTTP/1.1 400 Bad\r\nContent-Length: 0\r\n\r\n"], ids=["nothing", "400"])
+async def test_a_connection_that_is_lost_before_the_request_fails_at_once(monkeypatch, unasked):
+    """The event loop has other work between the two, or uvloop delivers the end first; the request counts as not sent."""
+    loop = asyncio.get_running_loop()
+    connect = loop.create_connection
+
+    async def create_connection(*args, **options):
+        connected = await connect(*args, **options)
+        await asyncio.sleep(0.1)
+        return connected
+
+    async def answer(reader, writer):
+        writer.write(unasked)
+
+    async with serving(answer) as port:
+        monkeypatch.setattr(loop, "create_connection", create_connection)
+        found = await outcome(f"http://localhost:{port}/")
+    assert isinstance(found, ModelError) and not isinstance(found, ModelTimeoutError) and found.usage.calls == 0

@@ -442,6 +442,8 @@ class ConnectionPool:
             await self.loop.create_connection(lambda: connection, sock=connected, ssl=context, server_hostname=name)
             if origin.proxy and origin.server.is_tls:
                 await self._open_tunnel(connection)
+            if not connection.is_open or connection.transport.is_closing():  # (nothing would tell a request about it)
+                raise UnreachableError("the server closed the connection")
         except ssl.SSLError as error:
             raise TLSError(error.strerror or str(error)) from error
         except HttpError:
