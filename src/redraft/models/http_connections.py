@@ -29,6 +29,9 @@ MAX_UNREAD_BYTES = 256 * 1024
 MAX_COPIED_BYTES = 64 * 1024
 """Up to which size a body is sent in one piece with its head."""
 
+MAX_WRITTEN_BYTES = 256 * 1024
+"""How much of a larger body is written at once."""
+
 ADDRESS_SECONDS = 10.0
 """How long the addresses of a host are kept."""
 
@@ -78,6 +81,11 @@ class Endpoint(NamedTuple):
         """Host and port as in a URL."""
         return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
+    @property
+    def certificate_name(self) -> str:
+        """The name in the certificate, which has no dot at its end."""
+        return self.host.removesuffix(".")
+
 
 class Origin(NamedTuple):
     """What a connection leads to: a server, directly or through a proxy (with the value of its Proxy-Authorization)."""
@@ -100,7 +108,10 @@ def find_route(url: str, proxy: str | None = None) -> Route:
     """Return the route to a URL. Raises InvalidRequestError."""
     server, parts = _split(url)
     host = server.authority.removesuffix(f":{_default_port(parts.scheme)}")
-    path = quote(parts.path or "/", safe=_URL_CHARACTERS) + (f"?{quote(parts.query, safe=_URL_CHARACTERS)}" if parts.query else "")
+    try:
+        path = quote(f"{parts.path or '/'}{parts.query and '?'}{parts.query}", safe=_URL_CHARACTERS)
+    except UnicodeEncodeError:
+        raise InvalidRequestError("its URL is no text") from None
     if proxy is None:
         return Route(Origin(server), host, path)
     proxy_server, proxy_parts = _split(proxy)
@@ -113,13 +124,22 @@ def _split(url: str) -> tuple[Endpoint, SplitResult]:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        host = host if host.isascii() else host.encode("idna").decode()
+        host = host if host.isascii() else _ascii_host(host)
         server = Endpoint(host, parts.port or _default_port(parts.scheme), parts.scheme == "https")
     except (KeyError, ValueError):
         host = ""
     if not host:
         raise InvalidRequestError("its URL names no server")
     return server, parts
+
+
+def _ascii_host(host: str) -> str:
+    if not _AMBIGUOUS.isdisjoint(host):
+        raise InvalidRequestError("the name of its server means different hosts to different programs: write it as xn--...")
+    return host.encode("idna").decode()
+
+
+_AMBIGUOUS = frozenset("\u00df\u03c2\u200c\u200d")  # (IDNA 2003, which Python has, and IDNA 2008 differ)
 
 
 def _default_port(scheme: str) -> int:
@@ -240,8 +260,13 @@ class Connection(asyncio.Protocol):
     def reset(self) -> None:
         """Begin to read as on a new connection."""
         self._parser = HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(  # as other clients read responses
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
         self._response: Response | None = None
-        self._can_continue = self._ends_with_connection = False
+        self._unsent = memoryview(b"")
+        self._can_write = True
+        self._can_continue = self._ends_with_connection = self.opens_tunnel = False
         self._framing_left = MAX_HEAD_BYTES
 
     def send(self, head: bytes, body: bytes = b"") -> Response:
@@ -253,36 +278,56 @@ class Connection(asyncio.Protocol):
             self.transport.write(head + body)
         else:
             self.transport.write(head)
-            self.transport.write(body)
+            self._unsent = memoryview(body)
+            self._write_body()
         return response
+
+    def _write_body(self) -> None:
+        """Write as much of a large body as the transport takes."""
+        while self._unsent and self._can_write and not self.transport.is_closing():
+            part, self._unsent = self._unsent[:MAX_WRITTEN_BYTES], self._unsent[MAX_WRITTEN_BYTES:]
+            self.transport.write(part)
 
     # ---- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # (uvloop's is none by its class)
 
+    def pause_writing(self) -> None:
+        self._can_write = False
+
+    def resume_writing(self) -> None:
+        self._can_write = True
+        self._write_body()
+
+    def eof_received(self) -> None:
+        self.is_open = False  # (over TLS the transport is not yet closing then)
+
     def data_received(self, data: bytes) -> None:
         self._framing_left -= len(data)
         failure: Exception | None = None
         try:
             self._parser.feed_data(data)
-        except HttpParserError as error:
-            failure = ProtocolError(str(error))
         except HttpParserUpgrade:
             failure = ProtocolError("it switches to another protocol")
+        except HttpParserError as error:
+            switches = self._parser.get_status_code() == 101
+            failure = ProtocolError("it switches to another protocol" if switches else str(error))
         response = self._response
-        if response is not None and not response.is_complete:
+        if response is not None and (self.opens_tunnel or not response.is_complete):
             if failure is None and self._framing_left >= 0:
                 return
             response.fail(failure or ProtocolError("its headers or the framing of its body are too large"))
         self._response = None
-        if response is not None and failure is None and self._can_continue and not self.transport.get_write_buffer_size():
+        is_sent = not self._unsent and not self.transport.get_write_buffer_size()
+        if response is not None and failure is None and self._can_continue and is_sent:
             self._pool.release(self)
         else:  # (what arrives without a request, or after the end of a response, would be read as the next one)
             self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_open = False
+        self._unsent = memoryview(b"")
         response, self._response = self._response, None
         if response is None:
             return
@@ -300,7 +345,10 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         response = self._response
         if response is not None and not response.has_headers:
-            response.headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
+            key = name.decode("latin-1").lower()
+            if key == "transfer-encoding" and key in response.headers:
+                response.headers[key] += ", " + value.decode("latin-1")
+            response.headers.setdefault(key, value.decode("utf-8", "replace").rstrip())
 
     def on_headers_complete(self) -> None:
         response, status = self._response, self._parser.get_status_code()
@@ -318,7 +366,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, part: bytes) -> None:
         response = self._response
         if response is not None and not response.is_complete:
-            self._framing_left += 17 * len(part)
+            self._framing_left = min(self._framing_left + 17 * len(part), MAX_HEAD_BYTES)
             response.add_part(part)
 
     def on_message_complete(self) -> None:
@@ -390,15 +438,17 @@ class ConnectionPool:
             connected = await start_connection(
                 await self._find_addresses(first), happy_eyeballs_delay=FALLBACK_DELAY, loop=self.loop
             )
-            context, name = (self._tls_context, first.host) if first.is_tls else (None, None)
+            context, name = (self._tls_context, first.certificate_name) if first.is_tls else (None, None)
             await self.loop.create_connection(lambda: connection, sock=connected, ssl=context, server_hostname=name)
             if origin.proxy and origin.server.is_tls:
                 await self._open_tunnel(connection)
+            if not connection.is_open or connection.transport.is_closing():  # (nothing would tell a request about it)
+                raise UnreachableError("the server closed the connection")
         except ssl.SSLError as error:
             raise TLSError(_reason(error)) from error
         except HttpError:
             raise
-        except (OSError, RuntimeError, UnicodeError) as error:  # (RuntimeError: of uvloop; UnicodeError: an overlong host name)
+        except (OSError, RuntimeError, ValueError) as error:  # (ValueError: of a host name; RuntimeError: of uvloop)
             raise UnreachableError(_reason(error)) from error
         return connection
 
@@ -412,16 +462,20 @@ class ConnectionPool:
         """Have the proxy connect to the server, and begin TLS with the server."""
         server, authorization = connection.origin.server, connection.origin.authorization
         headers = {"Proxy-Authorization": authorization} if authorization else {}
+        connection.opens_tunnel = True  # (what follows the head of its response is no body, whatever the head says)
         response = connection.send(encode_head(f"CONNECT {server.authority}", {"Host": server.authority, **headers}))
         try:
             await response.headers_arrived()
             if response.status != 200:
                 raise ProxyError(response.status)
-            transport = await self.loop.start_tls(connection.transport, connection, self._tls_context, server_hostname=server.host)
+            transport = await self.loop.start_tls(
+                connection.transport, connection, self._tls_context, server_hostname=server.certificate_name
+            )
         except BaseException:
             connection.transport.abort()
             raise
-        assert transport is not None
+        if transport is None:  # (the proxy closed the connection)
+            raise UnreachableError("the proxy closed the connection")
         connection.reset()
         connection.transport = transport
 
@@ -431,11 +485,13 @@ class ConnectionPool:
         if found is None or until < self.loop.time():
             found = asyncio.ensure_future(self.loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
             self._addresses[endpoint] = self.loop.time() + ADDRESS_SECONDS, found
-        try:
-            return await asyncio.shield(found)
-        except (OSError, UnicodeError):
-            self._addresses.pop(endpoint, None)
-            raise
+            found.add_done_callback(lambda found: self._forget_failure(endpoint, found))
+        return await asyncio.shield(found)
+
+    def _forget_failure(self, endpoint: Endpoint, found: asyncio.Future[list[Any]]) -> None:
+        failed = found.cancelled() or found.exception() is not None
+        if failed and self._addresses.get(endpoint, (0.0, None))[1] is found:
+            del self._addresses[endpoint]
 
 
 def request_head(method: str, route: Route, headers: Mapping[str, str], body_bytes: int, *, is_last: bool = False) -> bytes:
@@ -466,8 +522,14 @@ _FRAMING = ("content-length", "transfer-encoding", "connection")
 
 def encode_head(request_line: str, headers: Mapping[str, str]) -> bytes:
     """Return the head of a request. Raises InvalidRequestError if a header would begin another line."""
-    lines = [f"{request_line} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    head = "\r\n".join(lines)
-    if head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1 or "\0" in head:
-        raise InvalidRequestError("one of its headers contains a line end")
-    return f"{head}\r\n\r\n".encode()
+    lines = [f"{request_line} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "\r\n"]
+    try:
+        head = "\r\n".join(lines).encode()
+    except UnicodeEncodeError:
+        raise InvalidRequestError("one of its headers is no text") from None
+    if len(head) - len(head.translate(None, _CONTROL_CHARACTERS)) != 2 * len(lines):
+        raise InvalidRequestError("one of its headers contains a line end or another control character")
+    return head
+
+
+_CONTROL_CHARACTERS = bytes({*range(32), 127} - {9})
