@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+import trustme
 
 from redraft.protocols import Request
 
@@ -57,3 +58,16 @@ def closed_url():
     """A local address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
         return f"http://127.0.0.1:{gone.getsockname()[1]}/v1"
+
+
+@pytest.fixture(scope="session")
+def authority():
+    """A certificate authority."""
+    return trustme.CA()
+
+
+@pytest.fixture
+def trusted(authority, tmp_path, monkeypatch):
+    """Trust the authority."""
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))

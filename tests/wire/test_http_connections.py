@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 
 import aiohttp
 import pytest
-import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +24,7 @@ from redraft.models.http_connections import (
 from redraft.sync import uvloop_factory
 
 from . import fault_server as fs
+from .http_servers import HI, Proxy, read_request, server_context, serving
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -43,30 +41,6 @@ def on_loop(request):
 
 def target(url, **changes):
     return RequestTarget(url, **({"timeouts": Timeouts(connect=5, idle=5, total=20)} | changes))
-
-
-@asynccontextmanager
-async def listening(serve, context=None):
-    """A server on this machine; yields its port. At the end nothing of it is open."""
-    handlers = set()
-
-    async def handle(reader, writer):
-        handlers.add(asyncio.current_task())
-        try:
-            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                await serve(reader, writer)
-        finally:
-            writer.transport.abort()
-
-    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for handler in handlers:
-            handler.cancel()
-        await asyncio.gather(*handlers, return_exceptions=True)
-        await asyncio.sleep(0)
 
 
 # ---- responses
@@ -358,7 +332,7 @@ async def test_an_early_answer_ends_a_long_upload(faults):
         writer.write(fs.error(413, "too long"))
         await asyncio.sleep(5)
 
-    async with listening(refuse) as port:
+    async with serving(refuse) as port:
         url = f"http://127.0.0.1:{port}/"
         status, _, _ = await fetch(target(url), "POST", b"x" * 50_000_000)
         assert status == 413
@@ -377,7 +351,7 @@ def test_idle_connections_are_closed_in_time(on_loop):
             ended.append(asyncio.get_running_loop().time())
             writer.close()
 
-        async with listening(serve) as port:
+        async with serving(serve) as port:
             origin = find_route(f"http://127.0.0.1:{port}/").origin
             pool = ConnectionPool(0.3)
             start = pool.loop.time()
@@ -427,7 +401,7 @@ def test_a_server_waits_for_its_reader(on_loop):
                 sent.append(100_000)
             await reader.read()
 
-        async with listening(flood) as port:
+        async with serving(flood) as port:
             url = f"http://127.0.0.1:{port}/"
             async with open_exchange(target(url), stream=True) as (exchange, response):
                 exchange.cap = size
@@ -505,64 +479,23 @@ async def test_the_next_address_is_tried_without_delay(faults, monkeypatch):
 # ---- TLS and proxies
 
 
-@pytest.fixture
-def authority(tmp_path, monkeypatch):
-    """A certificate authority that this machine trusts."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-    return authority
-
-
-def tls_context(authority, *names):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(*names).configure_cert(context)
-    return context
-
-
-@dataclass
-class Tunnels:
-    """A proxy that opens tunnels, and what it was asked."""
-
-    heads: list[bytes] = field(default_factory=list)
-
-    async def serve(self, reader, writer):
-        head = await reader.readuntil(b"\r\n\r\n")
-        self.heads.append(head)
-        host, _, port = head.split()[1].decode().rpartition(":")
-        upstream, back = await asyncio.open_connection(host, int(port))
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        try:
-            await asyncio.gather(_copy(reader, back), _copy(upstream, writer))
-        finally:
-            back.transport.abort()
-
-
-async def _copy(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-    writer.close()
-
-
-@asynccontextmanager
-async def https_server(context, answer=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"):
-    """A server with TLS; yields its port and the heads of requests."""
-    heads = []
+def counted(heads, answer=HI):
+    """A server's part that notes the heads of requests."""
 
     async def serve(reader, writer):
         while True:
-            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            head, _ = await read_request(reader)
+            heads.append(head)
             writer.write(answer)
 
-    async with listening(serve, context) as port:
-        yield port, heads
+    return serve
 
 
-def test_requests_over_tls(on_loop, authority):
+def test_requests_over_tls(on_loop, authority, trusted):
     """The certificate is checked, and the connection is used again."""
 
     async def ask():
-        async with https_server(tls_context(authority, "127.0.0.1")) as (port, heads):
+        async with serving(counted(heads := []), server_context(authority)) as port:
             for _ in range(3):
                 _, _, body = await fetch(target(f"https://127.0.0.1:{port}/v1"), "POST", b"")
             return body, len(heads)
@@ -571,11 +504,11 @@ def test_requests_over_tls(on_loop, authority):
 
 
 @pytest.mark.parametrize("name", ["other.example", "localhost"])
-def test_a_certificate_for_another_name_is_refused(on_loop, authority, name):
+def test_a_certificate_for_another_name_is_refused(on_loop, authority, trusted, name):
     """Nothing is sent."""
 
     async def ask():
-        async with https_server(tls_context(authority, name)) as (port, heads):
+        async with serving(counted(heads := []), server_context(authority, name)) as port:
             with pytest.raises(ModelUnavailableError, match="no secure") as caught:
                 await fetch(target(f"https://127.0.0.1:{port}/v1"), "POST", b"")
             return heads, caught.value.retryable, caught.value.usage.calls
@@ -584,24 +517,20 @@ def test_a_certificate_for_another_name_is_refused(on_loop, authority, name):
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_requests_through_a_tunnel(on_loop, authority, scheme):
+def test_requests_through_a_tunnel(on_loop, authority, trusted, scheme):
     """The proxy gets its own password and no header of the request; the server gets no password of the proxy."""
-    tunnels = Tunnels()
+    tunnels, heads = Proxy(), []
 
     async def ask():
-        context = tls_context(authority, "127.0.0.1")
-        async with (
-            https_server(context) as (port, heads),
-            listening(tunnels.serve, context if scheme == "https" else None) as proxy,
-        ):
+        context = server_context(authority)
+        async with serving(counted(heads), context) as port, serving(tunnels, context if scheme == "https" else None) as proxy:
             address = f"{scheme}://us%40er:p%3Aw@127.0.0.1:{proxy}"
             through = target(f"https://127.0.0.1:{port}/v1", headers={"Authorization": "Bearer secret"}, proxy=address)
             for _ in range(2):
                 _, _, body = await fetch(through, "POST", b"")
-            return body, heads
+            return body
 
-    body, heads = on_loop(ask())
-    assert body == b"hi"
+    assert on_loop(ask()) == b"hi"
     assert len(tunnels.heads) == 1
     assert b"Proxy-Authorization: Basic dXNAZXI6cDp3\r\n" in tunnels.heads[0]
     assert b"secret" not in tunnels.heads[0]
@@ -621,7 +550,7 @@ async def test_a_proxy_gets_requests_without_tls(faults):
 
 
 @pytest.mark.parametrize("answer", [fs.error(407, "who?"), fs.error(502), b"HTTP/1.1 200 OK\r\n\r\nno TLS here", b""])
-def test_tunnels_that_fail(on_loop, authority, answer):
+def test_tunnels_that_fail(on_loop, authority, trusted, answer):
     """There is a typed error, no request was sent, and no password is in it."""
 
     async def ask():

@@ -4,110 +4,21 @@ import asyncio
 import gc
 import logging
 import socket
-import ssl
 import subprocess
 import sys
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 import idna
 import pytest
-import trustme
-import uvloop
 
 from redraft.errors import ModelError, ModelTimeoutError
 from redraft.models.http_client import RequestTarget, Timeouts, fetch, open_exchange
 from redraft.models.http_connections import InvalidRequestError, find_route
 
-OK = b"HTTP/1.1 200 OK\r\n"
-HI = OK + b"Content-Length: 2\r\n\r\nhi"
+from .http_servers import HI, OK, Proxy, read_request, server_context, serving
+
 QUICK = Timeouts(total=2.0)
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
-@pytest.fixture
-def trusted(authority, tmp_path, monkeypatch):
-    """Trust the authority."""
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-
-
-def server_context(authority, *names):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(*(names or ("localhost", "127.0.0.1", "::1"))).configure_cert(context)
-    return context
-
-
-@asynccontextmanager
-async def serving(answer, tls=None):
-    """A server that calls `answer(reader, writer)` for each connection, or sends these bytes for each request."""
-    tasks = set()
-
-    async def serve(reader, writer):
-        tasks.add(asyncio.current_task())
-        try:
-            if not isinstance(answer, bytes):
-                await answer(reader, writer)
-                return
-            while await read_request(reader):
-                writer.write(answer)
-                await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "localhost", 0, ssl=tls, family=2)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def read_request(reader):
-    """Return the head and the body of a request."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
-    return head, await reader.readexactly(length)
-
-
-class Proxy:
-    """A proxy with CONNECT: it records the heads that it reads, and what it forwards."""
-
-    def __init__(self, reply=OK + b"\r\n", to=None):
-        self.reply, self.to, self.heads, self.forwarded = reply, to, [], b""
-
-    async def __call__(self, reader, writer):
-        head = await reader.readuntil(b"\r\n\r\n")
-        self.heads.append(head)
-        method, target, _ = head.split(b"\r\n")[0].decode().split(" ")
-        if method != "CONNECT":
-            writer.write(HI)
-            return
-        writer.write(self.reply)
-        if not self.reply.split(b" ", 1)[1].startswith(b"200"):
-            return
-        host, _, port = target.rpartition(":")
-        far_reader, far_writer = await asyncio.open_connection(host.strip("[]"), int(port))
-        try:
-            await asyncio.gather(self.copy(reader, far_writer, record=True), self.copy(far_reader, writer))
-        finally:
-            far_writer.close()
-
-    async def copy(self, reader, writer, record=False):
-        while data := await reader.read(65536):
-            if record:
-                self.forwarded += data
-            writer.write(data)
-            await writer.drain()
-        writer.close()
 
 
 def post(url, headers=None, body=b"{}", timeouts=QUICK, proxy=None):
@@ -261,21 +172,6 @@ async def test_a_proxy_that_closes_its_tunnel_is_unreachable(authority, trusted)
 
 
 # ---- event loops
-
-
-@pytest.mark.parametrize("kind", ["plain", "tls", "tunnel", "tls in tls"])
-def test_uvloop(authority, trusted, kind):
-    """Its transports are no asyncio.Transport, but do as well."""
-
-    async def exchange():
-        tls = None if kind == "plain" else server_context(authority)
-        proxy_tls = server_context(authority) if kind == "tls in tls" else None
-        async with serving(HI, tls) as port, serving(Proxy(), proxy_tls) as proxy_port:
-            proxy = f"{'https' if proxy_tls else 'http'}://localhost:{proxy_port}" if "t" in kind[2:] else None
-            return [await outcome(f"http{'s' if tls else ''}://localhost:{port}/", proxy=proxy) for _ in range(2)]
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(exchange()) == [(200, b"hi")] * 2
 
 
 # ---- names and addresses
