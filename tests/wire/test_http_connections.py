@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 
 from redraft.errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
 from redraft.models.http_client import RequestTarget, Timeouts, fetch, open_exchange, shared_connections
-from redraft.models.http_connections import (
-    Connection,
-    ConnectionPool,
-    HttpError,
-    InvalidRequestError,
-    ProtocolError,
-    find_route,
-    request_head,
-)
+from redraft.models.http_connections import Connection, ConnectionPool
+from redraft.models.http_errors import HttpError, InvalidRequestError, ProtocolError
+from redraft.models.http_requests import find_route, request_head
 from redraft.sync import uvloop_factory
 
 from . import fault_server as fs

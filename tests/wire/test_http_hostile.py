@@ -14,7 +14,8 @@ import pytest
 
 from redraft.errors import ModelError, ModelTimeoutError
 from redraft.models.http_client import RequestTarget, Timeouts, fetch, open_exchange
-from redraft.models.http_connections import InvalidRequestError, find_route
+from redraft.models.http_errors import InvalidRequestError
+from redraft.models.http_requests import find_route
 
 from .http_servers import HI, OK, Proxy, read_request, server_context, serving
 

@@ -21,17 +21,9 @@ from ..masking import NO_SECRETS, Mask, without_cause
 from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 from .deadlines import Deadline, Deadlines
-from .http_connections import (
-    ConnectionPool,
-    InvalidRequestError,
-    ProtocolError,
-    ProxyError,
-    Response,
-    TLSError,
-    UnreachableError,
-    find_route,
-    request_head,
-)
+from .http_connections import ConnectionPool, Response
+from .http_errors import InvalidRequestError, ProtocolError, ProxyError, TLSError, UnreachableError
+from .http_requests import find_route, request_head
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """The largest decoded body, line or event of a stream, and text of a stream, in bytes. The whole stream, which is mostly JSON

@@ -1,9 +1,9 @@
 """Connections of HTTP/1.1: opened, used for one request after another, and closed when they have been idle for some seconds.
 
 httptools (llhttp, the parser of Node.js) reads the responses, aiohappyeyeballs chooses among the addresses of a host, and asyncio
-has TLS. The rest is here: where a request goes, its head, which connection is free, and the parts of a body as they arrive. A
-request is sent as a whole and at once. What a status or a body means, how long it may take and how large it may be is decided in
-`http_client`. (aiohttp took three times the CPU time for the same request, and six times as long to import.)
+has TLS. The rest is here: which connection is free, and the parts of a body as they arrive. What a status or a body means, how
+long it may take and how large it may be is decided in `http_client`. (aiohttp's client takes three times the CPU time for the same
+request, and its import as long as that of all of Redraft that refines.)
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from base64 import b64encode
-from collections.abc import Mapping
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, cast
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from functools import cached_property
+from typing import Any, cast
 
 from aiohappyeyeballs import start_connection
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from .http_errors import HttpError, ProtocolError, ProxyError, TLSError, UnreachableError
+from .http_requests import Endpoint, Origin, encode_head
 
 MAX_HEAD_BYTES = 64 * 1024
 """The largest head of a response; also how much more than sixteen times its content the framing of a body may take."""
@@ -37,119 +37,6 @@ ADDRESS_SECONDS = 10.0
 
 FALLBACK_DELAY = 0.25
 """Seconds after which the next address of a host is tried beside the first (RFC 8305)."""
-
-_URL_CHARACTERS = "!#$%&'()*+,/:;=?@[]~"  # not encoded again
-
-
-class HttpError(OSError):
-    """A request failed: the connection broke, or what is more precisely said by a subclass."""
-
-
-class InvalidRequestError(HttpError):
-    """The request cannot be sent: its URL names no server, or a header contains a line end."""
-
-
-class UnreachableError(HttpError):
-    """No connection to the server."""
-
-
-class TLSError(HttpError):
-    """No secure connection: the certificate is not trusted, or the server has no TLS."""
-
-
-class ProxyError(HttpError):
-    """The proxy opens no tunnel to the server."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
-
-
-class ProtocolError(HttpError):
-    """The server sent something else than a response of HTTP/1.1."""
-
-
-class Endpoint(NamedTuple):
-    """A server, or a proxy."""
-
-    host: str
-    port: int
-    is_tls: bool
-
-    @property
-    def authority(self) -> str:
-        """Host and port as in a URL."""
-        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
-
-    @property
-    def certificate_name(self) -> str:
-        """The name in the certificate, which has no dot at its end."""
-        return self.host.removesuffix(".")
-
-
-class Origin(NamedTuple):
-    """What a connection leads to: a server, directly or through a proxy (with the value of its Proxy-Authorization)."""
-
-    server: Endpoint
-    proxy: Endpoint | None = None
-    authorization: str | None = None
-
-
-class Route(NamedTuple):
-    """Where requests for a URL go, and what they ask for there."""
-
-    origin: Origin
-    host: str
-    target: str
-
-
-@lru_cache(maxsize=256)
-def find_route(url: str, proxy: str | None = None) -> Route:
-    """Return the route to a URL. Raises InvalidRequestError."""
-    server, parts = _split(url)
-    host = server.authority.removesuffix(f":{_default_port(parts.scheme)}")
-    try:
-        path = quote(f"{parts.path or '/'}{parts.query and '?'}{parts.query}", safe=_URL_CHARACTERS)
-    except UnicodeEncodeError:
-        raise InvalidRequestError("its URL is no text") from None
-    if proxy is None:
-        return Route(Origin(server), host, path)
-    proxy_server, proxy_parts = _split(proxy)
-    origin = Origin(server, proxy_server, _basic_authorization(proxy_parts))
-    return Route(origin, host, path if server.is_tls else f"http://{host}{path}")
-
-
-def _split(url: str) -> tuple[Endpoint, SplitResult]:
-    """Return the server of a URL, and its parts."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        host = host if host.isascii() else _ascii_host(host)
-        server = Endpoint(host, parts.port or _default_port(parts.scheme), parts.scheme == "https")
-    except (KeyError, ValueError):
-        host = ""
-    if not host:
-        raise InvalidRequestError("its URL names no server")
-    return server, parts
-
-
-def _ascii_host(host: str) -> str:
-    if not _AMBIGUOUS.isdisjoint(host):
-        raise InvalidRequestError("the name of its server means different hosts to different programs: write it as xn--...")
-    return host.encode("idna").decode()
-
-
-_AMBIGUOUS = frozenset("\u00df\u03c2\u200c\u200d")  # (IDNA 2003, which Python has, and IDNA 2008 differ)
-
-
-def _default_port(scheme: str) -> int:
-    return {"http": 80, "https": 443}[scheme]
-
-
-def _basic_authorization(parts: SplitResult) -> str | None:
-    if parts.username is None:
-        return None
-    return "Basic " + b64encode(f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()).decode()
 
 
 class Response:
@@ -494,42 +381,5 @@ class ConnectionPool:
             del self._addresses[endpoint]
 
 
-def request_head(method: str, route: Route, headers: Mapping[str, str], body_bytes: int, *, is_last: bool = False) -> bytes:
-    """Return the head of a request. Raises InvalidRequestError if a header contains a line end.
-
-    `is_last`: the connection is closed after it.
-    """
-    fields = {"host": ("Host", route.host), "accept": ("Accept", "*/*"), "user-agent": ("User-Agent", "redraft")}
-    for name, value in headers.items():
-        fields[name.lower()] = name, value
-    for name in _FRAMING:
-        fields.pop(name, None)
-    if body_bytes or method != "GET":
-        fields["content-length"] = "Content-Length", str(body_bytes)
-    if is_last:
-        fields["connection"] = "Connection", "close"
-    if route.origin.authorization and not route.origin.server.is_tls:
-        fields["proxy-authorization"] = "Proxy-Authorization", route.origin.authorization
-    return encode_head(f"{method} {route.target}", dict(fields.values()))
-
-
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-_FRAMING = ("content-length", "transfer-encoding", "connection")
-
-
-def encode_head(request_line: str, headers: Mapping[str, str]) -> bytes:
-    """Return the head of a request. Raises InvalidRequestError if a header would begin another line."""
-    lines = [f"{request_line} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "\r\n"]
-    try:
-        head = "\r\n".join(lines).encode()
-    except UnicodeEncodeError:
-        raise InvalidRequestError("one of its headers is no text") from None
-    if len(head) - len(head.translate(None, _CONTROL_CHARACTERS)) != 2 * len(lines):
-        raise InvalidRequestError("one of its headers contains a line end or another control character")
-    return head
-
-
-_CONTROL_CHARACTERS = bytes({*range(32), 127} - {9})

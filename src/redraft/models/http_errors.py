@@ -1,0 +1,31 @@
+"""How a request over HTTP can fail below the level of models. `http_client` makes a ModelError of each."""
+
+from __future__ import annotations
+
+
+class HttpError(OSError):
+    """A request failed: the connection broke, or what is more precisely said by a subclass."""
+
+
+class InvalidRequestError(HttpError):
+    """The request cannot be sent: its URL names no server, or a header contains a line end."""
+
+
+class UnreachableError(HttpError):
+    """No connection to the server."""
+
+
+class TLSError(HttpError):
+    """No secure connection: the certificate is not trusted, or the server has no TLS."""
+
+
+class ProxyError(HttpError):
+    """The proxy opens no tunnel to the server."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
+class ProtocolError(HttpError):
+    """The server sent something else than a response of HTTP/1.1."""
