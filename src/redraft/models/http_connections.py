@@ -212,16 +212,16 @@ class Connection(asyncio.Protocol):
         else:  # (what arrives without a request, or after the end of a response, would be read as the next one)
             self.transport.abort()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._unsent = memoryview(b"")
         response, self._response = self._response, None
         if response is None:
             return
-        if error is None and self._ends_with_connection:
+        if exc is None and self._ends_with_connection:
             response.complete()
         else:
-            response.fail(HttpError(_reason(error) if error else "the server closed it"))
+            response.fail(HttpError(_reason(exc) if exc else "the server closed it"))
 
     # ---- called by the parser
 

@@ -74,17 +74,17 @@ def _split(url: str, name: str) -> tuple[Endpoint, SplitResult]:
     """Return the server of a URL, and its parts."""
     try:
         parts = urlsplit(url)
-        host = parts.hostname or ""
-        host = host if host.isascii() else _ascii_host(host)
-        server = Endpoint(host, parts.port or _default_port(parts.scheme), parts.scheme == "https")
+        host = _ascii_host(parts.hostname or "")
+        return Endpoint(host, parts.port or _default_port(parts.scheme), parts.scheme == "https"), parts
     except (KeyError, ValueError):
-        host = ""
-    if not host:
-        raise InvalidRequestError(f"{name} names no server")
-    return server, parts
+        raise InvalidRequestError(f"{name} names no server") from None
 
 
 def _ascii_host(host: str) -> str:
+    if not host:
+        raise ValueError(host)
+    if host.isascii():
+        return host
     if not _AMBIGUOUS.isdisjoint(host):
         raise InvalidRequestError("the name of its server means different hosts to different programs: write it as xn--...")
     return host.encode("idna").decode()
