@@ -44,6 +44,23 @@ def test_the_document_is_valid():
     assert json.loads(json.dumps(DOCUMENT, allow_nan=False)) == DOCUMENT
 
 
+@pytest.mark.parametrize(
+    "name, sent",
+    [("ChatRequest", {"messages": [{"role": "user", "content": "a"}]})]
+    + [("ResponseRequest", {"input": "a"}), ("MessageRequest", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 9})],
+)
+def test_fields_that_no_request_may_have(name, sent):
+    """The document refuses what the wires refuse: fields of another protocol, for the gateway, and graders that are no names."""
+    check = validator(name)
+    sent = {"model": "refine/fast", **sent}
+    assert check.is_valid(sent)
+    assert check.is_valid({**sent, "top_k": 3, "best_of": None, "redraft": {"graders": ["a", "b"]}})
+    for wrong in ({"best_of": 3}, {"api_key": "x"}, {"redraft": {"graders": ["a", "a"]}}, {"redraft": {"graders": [" "]}}):
+        assert not check.is_valid(sent | wrong), wrong
+    if name != "ChatRequest":
+        assert not check.is_valid(sent | {"n": 1})
+
+
 def test_each_model_is_listed():
     """A client finds the names that it may use; without any, a name is a text."""
     assert DOCUMENT["components"]["schemas"]["ChatRequest"]["properties"]["model"]["enum"] == ["refine/fast", "pass/small"]

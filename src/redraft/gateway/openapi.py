@@ -14,6 +14,8 @@ from ..settings import Flag, Keyword, Number, ValueKind, WholeNumber
 from . import chat_wire, messages_to_chat, responses_wire
 from .exchange import WireName
 from .request_fields import (
+    CHAT_FIELDS,
+    DENIED_PARAMETERS,
     MAX_GRADERS,
     MAX_METADATA_PAIRS,
     MAX_NAME_CHARS,
@@ -246,10 +248,14 @@ def _schemas(models: Sequence[str]) -> dict[str, Schema]:
 def _options_schema() -> Schema:
     properties = _fields(OPTION_KINDS) | {
         "rubric": _or_null({"type": "string", "minLength": 1, "maxLength": MAX_RUBRIC_CHARS}),
-        "graders": _or_null(_list({"type": "string", "minLength": 1, "maxLength": MAX_SPEC_CHARS}, 1, MAX_GRADERS)),
+        "graders": _or_null({**_list(_grader_name(), 1, MAX_GRADERS), "uniqueItems": True}),
         "requirements": _or_null(_list({"type": "string", "maxLength": MAX_SPEC_CHARS}, 0, MAX_REQUIREMENTS)),
     }
     return {**_object(properties, closed=True), "description": "How the answer is refined, within the maxima of the profile"}
+
+
+def _grader_name() -> Schema:
+    return {"type": "string", "pattern": r"\S", "maxLength": MAX_SPEC_CHARS}
 
 
 def _shared_fields(model: Schema) -> dict[str, Schema]:
@@ -278,9 +284,10 @@ def _format_fields() -> dict[str, Schema]:
 
 
 def _request(properties: Mapping[str, Any], *required: str) -> Schema:
-    """Return the schema of a request, which may have other fields for the model."""
+    """Return the schema of a request, which may have other fields for the model, but not those that are another protocol's."""
     names = {"minLength": 1, "maxLength": MAX_NAME_CHARS}
-    return {**_object(properties, *required), "propertyNames": names, "maxProperties": MAX_OTHER_PARAMETERS}
+    refused = {name: {"type": "null"} for name in sorted({*CHAT_FIELDS, *DENIED_PARAMETERS} - set(properties))}
+    return {**_object({**properties, **refused}, *required), "propertyNames": names, "maxProperties": MAX_OTHER_PARAMETERS}
 
 
 def _chat_request(model: Schema) -> Schema:
