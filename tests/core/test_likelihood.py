@@ -20,6 +20,7 @@ from redraft.quality.likelihood import (
     expected_improvement_by_levels,
     interval_moments,
     score_bounds,
+    score_interval,
     update_sites,
     upper_bounds,
 )
@@ -57,18 +58,18 @@ def test_moments_of_an_interval(low, width):
     weight = np.trapezoid(density, x)
     mean = np.trapezoid(x * density, x) / weight
     variance = np.trapezoid((x - mean) ** 2 * density, x) / weight
-    moments = interval_moments(low, low + width)
-    assert moments.probability == pytest.approx(weight, rel=1e-4, abs=1e-12)
-    assert moments.shift == pytest.approx(mean, abs=1e-3)
-    assert 1 - moments.shrinkage == pytest.approx(variance, abs=2e-3)
+    probability, shift, shrinkage = interval_moments(low, low + width)
+    assert probability == pytest.approx(weight, rel=1e-4, abs=1e-12)
+    assert shift == pytest.approx(mean, abs=1e-3)
+    assert 1 - shrinkage == pytest.approx(variance, abs=2e-3)
 
 
 @given(st.floats(-60, 60), st.one_of(st.just(inf), st.floats(0, 60)))
 def test_moments_are_finite_in_the_tails(low, width):
     """The mean lies in the interval, however improbable that is."""
-    moments = interval_moments(low, low + width)
-    assert isfinite(moments.shift) and 0 <= moments.shrinkage <= 1
-    assert low - 0.1 <= moments.shift <= low + width + 0.1
+    _, shift, shrinkage = interval_moments(low, low + width)
+    assert isfinite(shift) and 0 <= shrinkage <= 1
+    assert low - 0.1 <= shift <= low + width + 0.1
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def integrated(mean, variance, intervals, noise):
 )
 def test_sites_have_the_effect_of_the_intervals(mean, sd, noise_sd, lowest, above):
     """The mean is the exact one within a fifth of the posterior standard deviation, which is exact within a fifth."""
-    intervals = [ScoreInterval(0, *score_bounds(lowest + more, 0.25)) for more in above]
+    intervals = [score_interval(lowest + more, 0.25) for more in above]
     sites, value, precision = [Site()] * len(intervals), mean, 1 / sd**2
     for _ in range(2):
         sites = update_sites(intervals, sites, value, 1 / precision, noise_sd**2)
@@ -135,7 +136,7 @@ def test_sites_have_the_effect_of_the_intervals(mean, sd, noise_sd, lowest, abov
 
 def test_one_interval_is_exact():
     """A single score needs no approximation of the mean and the variance."""
-    (site,) = update_sites([ScoreInterval(0, 0.5, inf)], [Site()], 0.6, 0.04, 0.0225)
+    (site,) = update_sites([ScoreInterval(0.5, inf)], [Site()], 0.6, 0.04, 0.0225)
     precision = 25 + site.precision
     due_mean, due_sd = integrated(0.6, 0.04, [(0.5, inf)], 0.0225)
     assert (0.6 * 25 + site.weighted_value) / precision == pytest.approx(due_mean, abs=1e-5)
@@ -156,7 +157,7 @@ def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
     """Return the posterior means of the qualities by Gibbs sampling of the impressions, with the noise, within their intervals."""
     tree = cached_tree(seen.unscored_shape, prior)
     scores = [(i, v.score, v.score, tree.noise_variance(v.noise_weight)) for i, v in seen.values.items()]
-    scores += [(v.node, v.low, v.high, tree.interval_noise) for v in seen.intervals]
+    scores += [(i, v.low, v.high, tree.interval_noise) for i, each in seen.intervals.items() for v in each]
     nodes = [i for i, *_ in scores]
     mean = np.array([tree.impression_means[i] for i in nodes])
     cov = np.array([tree.impression_covs(i, nodes) for i in nodes]) + np.diag([noise for *_, noise in scores])
@@ -173,7 +174,7 @@ def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
             found[:, k] = found[:, k] if low == high else centre + sd * ndtri(np.clip(share, 1e-12, 1 - 1e-12))
         total = total + found.mean(0) * (sweep >= 20) / (sweeps - 20)
     quality_cov = np.array(
-        [[tree.qualities.cov[FIRST_TEXT_INDEX + i][FIRST_TEXT_INDEX + j] for j in nodes] for i in range(len(tree.shape.nodes))]
+        [[tree.qualities.cov(FIRST_TEXT_INDEX + i, FIRST_TEXT_INDEX + j) for j in nodes] for i in range(len(tree.shape.nodes))]
     )
     return np.array(tree.qualities.means[FIRST_TEXT_INDEX:]) + quality_cov @ inverse @ (total - mean)
 
@@ -227,14 +228,14 @@ def test_fine_scores_stay_gaussian():
     """Scores between the ends of a fine scale are values; there is no interval and no threshold."""
     records = (Candidate(0, "a", by="m", role="generate"), Feedback(0.7, candidate=0, grader="judge"))
     seen = observe(Trace(Task("q"), (JUDGE,), records))
-    assert (seen.intervals, seen.values, seen.coarse_step, seen.shape.threshold_sd) == ((), {}, 0.0, 0.0)
+    assert (seen.intervals, seen.values, seen.coarse_step, seen.shape.threshold_sd) == ({}, {}, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("panel", [(JUDGE, PanelGrader("other")), (JUDGE, PanelGrader("check", model_free=True))])
 def test_means_of_several_graders_are_values(panel):
     """A score that several graders share has finer steps than theirs."""
     records = [Candidate(0, "a", by="m", role="generate"), *(Feedback(1.0, candidate=0, grader=g.name) for g in panel)]
-    assert observe(Trace(Task("q"), panel, tuple(records))).intervals == ()
+    assert observe(Trace(Task("q"), panel, tuple(records))).intervals == {}
 
 
 @settings(max_examples=60, deadline=None)

@@ -170,8 +170,9 @@ def test_left_arithmetic(left, need):
 
 def test_needs_are_means_and_unknown_stays_unknown():
     """One text of two has no token count, so that of a text is unknown; parts add, at the same time only in calls and money."""
-    known = (Usage(1, 6, 4, answer_tokens=10, answer_cost=1.0), 2.0)
-    assert mean_need([known, (Usage(3, None, None, answer_tokens=None, answer_cost=2.0), 4.0)]) == Left(2.0, None, 1.5, 3.0)
+    known = Candidate(0, "a", usage=Usage(1, 6, 4, answer_tokens=10, answer_cost=1.0), seconds=2.0)
+    unknown = Candidate(1, "b", usage=Usage(3, None, None, answer_tokens=None, answer_cost=2.0), seconds=4.0)
+    assert mean_need([known, unknown]) == Left(2.0, None, 1.5, 3.0)
     assert mean_need([]) == Left(1, 0, 0, 0, 0, 0)
     one = mean_need([known])
     assert total([one, one]) == Left(2, 20, 2.0, 4.0, 12, 8)

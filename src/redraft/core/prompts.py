@@ -117,11 +117,10 @@ def _tried_lines(trace: Trace, parent: Candidate, problems: Sequence[str], *, is
     attempts = failed_attempts(trace, parent)
     if not attempts:
         return []
-    known, times = frozenset(problems), dict[str, int]()
-    failed = [_problems_of_attempt(trace, c, parent, known, is_json=is_json) for c in attempts]
-    for lines in failed:
-        for line in lines:
-            times[line] = times.get(line, 0) + 1
+    failed = _problems_of_attempts(trace, attempts, parent, frozenset(problems), is_json=is_json)
+    times: dict[str, int] = {}
+    for line in chain.from_iterable(failed):
+        times[line] = times.get(line, 0) + 1
     latest = dict.fromkeys(chain.from_iterable(failed[-MAX_FAILED_ATTEMPTS:]))
     return [f"{line} ({times[line]} times)" if times[line] > 1 else line for line in latest]
 
@@ -186,8 +185,9 @@ def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
         return children
     scores = trace.scores
     if not trace.graders.has_musts:
-        best = round(scores[parent.id] or 0.0, DIGITS)
-        return [c for c in children if round(scores[c.id] or 0.0, DIGITS) <= best]
+        score = scores[parent.id] or 0.0
+        best = round(score, DIGITS)
+        return [c for c in children if (own := scores[c.id] or 0.0) <= score or round(own, DIGITS) <= best]
 
     def merit(id: int) -> tuple[float, float, float]:
         return trace.must_pass_rate(id), trace.nearness(id), round(scores[id] or 0.0, DIGITS)
@@ -196,18 +196,22 @@ def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
     return [c for c in children if merit(c.id) <= threshold]
 
 
-def _problems_of_attempt(
-    trace: Trace, child: Candidate, parent: Candidate, known_problems: Collection[str], *, is_json: bool
-) -> list[str]:
-    """Return the new problems of a refinement, which are found once for the same feedback; rankings may add to them each time."""
+def _problems_of_attempts(
+    trace: Trace, attempts: Sequence[Candidate], parent: Candidate, known_problems: Collection[str], *, is_json: bool
+) -> list[list[str]]:
+    """Return the new problems of refinements, which are found once for the same feedback; rankings may add to them each time."""
     if trace.comparisons:
-        return new_problems(trace, child, known_problems, is_json=is_json)
-    basis = child, parent, trace.feedback[child.id], trace.feedback[parent.id]
-    earlier_basis, problems = trace.problems_by_attempt.get(child.id, (None, []))
-    if earlier_basis != basis:
-        problems = new_problems(trace, child, known_problems, is_json=is_json)
-        trace.problems_by_attempt[child.id] = basis, problems
-    return problems
+        return [new_problems(trace, child, known_problems, is_json=is_json) for child in attempts]
+    found, feedback = trace.problems_by_attempt, trace.feedback
+    all_problems: list[list[str]] = []
+    for child in attempts:
+        basis = child, parent, feedback[child.id], feedback[parent.id]
+        earlier_basis, problems = found.get(child.id, (None, []))
+        if earlier_basis != basis:
+            problems = new_problems(trace, child, known_problems, is_json=is_json)
+            found[child.id] = basis, problems
+        all_problems.append(problems)
+    return all_problems
 
 
 def new_problems(trace: Trace, child: Candidate, known_problems: Collection[str], *, is_json: bool) -> list[str]:

@@ -241,11 +241,11 @@ class Trace:
 
         Candidates without a score keep none. Rankings are ignored. `best`: the best by these scores, if it is known.
         """
-        rescored, cached = Trace(self.task, self.panel, self.records, self.resumed_at, self.settings), vars(self)
+        rescored, cached = object.__new__(Trace), vars(self)
         aggregates = {
             id: (passed, score if score is None else scores.get(id, score)) for id, (passed, score) in self.aggregates.items()
         }
-        vars(rescored).update({name: cached[name] for name in _SCORE_FREE_VIEWS if name in cached})
+        vars(rescored).update([(name, cached[name]) for name in _SCORE_FREE_FIELDS if name in cached])
         vars(rescored).update(aggregates=aggregates, comparisons=[], failures=self.failures)
         if best is not None:
             vars(rescored)["best"] = best
@@ -695,10 +695,10 @@ def _views_without_records() -> dict[str, Any]:
 _CANDIDATE_VIEWS = ("iterations", "candidates", "by_id", "unchanged_ids", "replaced_ids", "tool_calling_candidate")
 _CRITIC_VIEWS = ("_critic_status", "silent_graders", "critics", "scorers", "only_critics")
 _FEEDBACK_VIEWS = ("records_by_slot", "graders", "outcome", "comparisons", "feedback")
-_SCORE_FREE_VIEWS = ("says_done", "problems_by_attempt", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
 _GRADE_VIEWS = ("feedback", "aggregates", "scores")
 _RECORDED_VIEWS = ("graders", "says_done", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS)
 _FIELDS = ("task", "panel", "resumed_at", "settings", "problems_by_attempt")
+_SCORE_FREE_FIELDS = ("records", "says_done", *_FIELDS, *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
 UNAFFECTED_VIEWS: dict[type, tuple[str, ...]] = {
     Candidate: (*_FIELDS, "graders", "outcome", "comparisons", "says_done", *_CRITIC_VIEWS),
     Feedback: (*_FIELDS, "graders", "outcome", "comparisons", *_CANDIDATE_VIEWS),

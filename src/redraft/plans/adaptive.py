@@ -269,7 +269,7 @@ class Adaptive(NoiseAwarePlan):
         last = unjudged_refinement(trace) if self.unseen_last else None
         if last is None:
             return False
-        decision = self.decide(trace_before(trace, last), plus(left, mean_need([(last.usage, last.seconds)])))
+        decision = self.decide(trace_before(trace, last), plus(left, mean_need([last])))
         return any(isinstance(step, Refine) and step.unseen for step in decision.steps)
 
     @property

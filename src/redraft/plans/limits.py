@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from math import floor, inf
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from .. import checks
-from ..core.records import StopReason
+from ..core.records import Candidate, Feedback, StopReason
 from ..core.trace import PanelGrader, Trace
-from ..usage import Usage
+from ..slot_init import init_by_slots
 
 TOLERANCE = 1e-9  # sums of USD are not exact
 NUMBERS = (int, float)
 
 
+@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Left:
     """What a task may still spend; None: without limit. Whoever asks a plan for steps says it.
@@ -100,12 +102,11 @@ def step_needs(trace: Trace, amounts: Collection[str] = AMOUNTS) -> StepNeeds:
     `amounts`: the names of those to compute; the others are None, except calls.
     """
     judges = trace.graders.judges
-    texts = [(c.usage, c.seconds) for c in trace.candidates if c.role in {"generate", "refine"}]
-    grades: dict[str, list[Sample]] = {judge.name: [] for judge in judges}
-    for feedback in trace.feedback.values():
-        for f in feedback:
-            if f.grader in grades:
-                grades[f.grader].append((f.usage, f.seconds))
+    texts = [c for c in trace.candidates if c.role in {"generate", "refine"}]
+    grades: dict[str, list[Feedback]] = {judge.name: [] for judge in judges}
+    for feedback in chain.from_iterable(trace.feedback.values()):
+        if feedback.grader in grades:
+            grades[feedback.grader].append(feedback)
     each = [(judge, mean_need(grades[judge.name], amounts)) for judge in judges]
     scoring = {judge.name for judge in trace.scorers}
     return StepNeeds(
@@ -115,22 +116,20 @@ def step_needs(trace: Trace, amounts: Collection[str] = AMOUNTS) -> StepNeeds:
     )
 
 
-Sample: TypeAlias = tuple[Usage, float | None]
-
-
-def mean_need(samples: Sequence[Sample], amounts: Collection[str] = AMOUNTS) -> Left:
-    """Return the mean need of steps; None where it is unknown. Before the first one it is one call."""
-    if not samples:
+def mean_need(records: Sequence[Candidate | Feedback], amounts: Collection[str] = AMOUNTS) -> Left:
+    """Return the mean need of steps, by their records; None where it is unknown. Before the first one it is one call."""
+    if not records:
         return ONE_CALL
-    calls = [usage.calls + usage.cached_calls - usage.retried_calls for usage, _ in samples]
+    usages = [record.usage for record in records]
+    calls = [usage.calls + usage.cached_calls - usage.retried_calls for usage in usages]
     if tuple(amounts) == ("calls",):  # most plans count calls only
         return Left(max(1.0, sum(calls) / len(calls)))
-    uncached = [usage for usage, _ in samples if not usage.cached_calls]  # of cached answers, only the sum of tokens is known
+    uncached = [usage for usage in usages if not usage.cached_calls]  # of cached answers, only the sum of tokens is known
     return Left(
         max(1.0, sum(calls) / len(calls)),
-        mean([usage.answer_tokens for usage, _ in samples]) if "tokens" in amounts else None,
-        mean([usage.answer_cost for usage, _ in samples]) if "usd" in amounts else None,
-        mean([seconds for _, seconds in samples]) if "seconds" in amounts else None,
+        mean([usage.answer_tokens for usage in usages]) if "tokens" in amounts else None,
+        mean([usage.answer_cost for usage in usages]) if "usd" in amounts else None,
+        mean([record.seconds for record in records]) if "seconds" in amounts else None,
         mean([usage.input_tokens for usage in uncached]) if "input_tokens" in amounts else None,
         mean([usage.output_tokens for usage in uncached]) if "output_tokens" in amounts else None,
     )

@@ -10,7 +10,7 @@ def p_meets_musts(trace: Trace, role: str) -> float:
 
     It is (4 + met) / (5 + seen) over the texts of this role so far, that is, with the prior Beta(4, 1).
     """
-    if not any(grader.must for grader in trace.scorers):
+    if not trace.graders.has_musts:
         return 1.0
     texts = [c for c in trace.graded_candidates if c.role == role and (c.parent is None or trace.meets_musts(c.parent))]
     return (4 + sum(trace.meets_musts(c.id) for c in texts)) / (5 + len(texts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..core.records import Candidate, Feedback
 from ..core.steps import Grade
@@ -13,9 +13,9 @@ from .self_refine import UNREADABLE_ERROR
 MAX_ASKS = 3  # how often a judge whose grades can be read at times is asked for one grade
 
 
-def scoring_judges(trace: Trace) -> list[PanelGrader]:
+def scoring_judges(trace: Trace) -> Sequence[PanelGrader]:
     """Return the graders that ask a model for a score."""
-    return [grader for grader in trace.scorers if not grader.model_free]
+    return [grader for grader in trace.scorers if not grader.model_free] if trace.critics else trace.graders.judges
 
 
 def repeat_steps(trace: Trace, candidate: Candidate) -> list[Grade]:
@@ -27,7 +27,7 @@ def can_repeat(trace: Trace, candidate: Candidate) -> bool:
     """Whether none of the steps for one more grade of a candidate has failed before, so that all can be made."""
     graders = [f.grader for f in trace.feedback[candidate.id]]
     slots = [("feedback", candidate.id, judge.name, graders.count(judge.name)) for judge in scoring_judges(trace)]
-    return not any(slot in trace.records_by_slot or slot in trace.failures for slot in slots)
+    return trace.records_by_slot.keys().isdisjoint(slots) and trace.failures.keys().isdisjoint(slots)
 
 
 def second_looks(trace: Trace) -> list[Grade]:

@@ -6,17 +6,16 @@ extends the result for the texts before the last one, which is cached. In the se
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import fsum
-from operator import mul
+from itertools import repeat
+from math import fsum, sqrt
 from typing import NamedTuple, TypeAlias
 
 from .likelihood import MIN_PRECISION, ScoreInterval, Site, Vector, update_sites
 from .lineage import Node, NoisyScore, Observations
 from .priors import Priors
-from .tree import JITTER, GaussianTree, cached_tree, dot
+from .tree import JITTER, CholeskyRow, GaussianTree, backward_solve, cached_tree, dot, forward_solve
 
 NO_SITE = Site()
 
@@ -35,41 +34,40 @@ class FilteredScores:
 
     This is assumed density filtering, the first sweep of expectation propagation. The lists have an element for each scored text:
     its index, the observations that stand for its intervals (`sites`), and the one that is worth all of its scores (`totals`).
-    `precision` is K^-1, the inverse of the covariance of these totals, `alpha` K^-1 (y - E[y]).
+    K = L L^T is the covariance of these totals: `cholesky` is L, `precisions` the diagonal of K^-1, `alpha` K^-1 (y - E[y]).
+    `swept` is the result of the second sweep, once it is needed.
     """
 
     indices: list[int] = field(default_factory=list)
     sites: list[tuple[Site, ...]] = field(default_factory=list)
     totals: list[Site] = field(default_factory=list)
-    precision: list[Vector] = field(default_factory=list)
+    cholesky: list[CholeskyRow] = field(default_factory=list)
+    precisions: Vector = field(default_factory=list)
     alpha: Vector = field(default_factory=list)
+    swept: tuple[GaussianTree, Vector] | None = None
 
     def copy(self) -> FilteredScores:
-        return FilteredScores([*self.indices], [*self.sites], [*self.totals], self.precision, self.alpha)
+        return FilteredScores([*self.indices], [*self.sites], [*self.totals], [*self.cholesky], self.precisions, self.alpha)
 
     def add(self, i: int, text: TextScores, tree: GaussianTree) -> None:
         """Add the scores of text `i` of the tree, if it has any."""
         if not (text.value.precision or text.intervals):
             return
-        *cov, variance = tree.impression_covs_before(i, [*self.indices, i])
-        weights = [sum(map(mul, row, cov)) for row in self.precision]
-        score_mean, variance = tree.impression_means[i] + dot(self.alpha, cov), variance - dot(weights, cov)
+        self.indices.append(i)
+        *cov, variance = tree.impression_covs(i, self.indices)
+        whitened, explained = forward_solve(self.cholesky, cov)
+        score_mean, variance = tree.impression_means[i] + dot(self.alpha, cov), variance - explained
         mean, remaining = after_observation(score_mean, variance, text.value)
         sites = update_sites(text.intervals, [NO_SITE] * len(text.intervals), mean, remaining, tree.interval_noise)
         total = total_site(text.value, sites)
-        self.extend(weights, max(variance + 1 / total.precision, JITTER), total.weighted_value / total.precision - score_mean)
-        self.indices.append(i)
         self.sites.append(sites)
         self.totals.append(total)
-
-    def extend(self, weights: Vector, variance: float, surprise: float) -> None:
-        """Add a row to K^-1. `weights`: K^-1 Cov(y, y'); `variance` and `surprise` are those of y', given the others."""
-        last = [-weight / variance for weight in weights]
-        last.append(1 / variance)
-        rows = zip(self.precision, weights, last, strict=False)
-        self.precision = [[*[p - w * x for p, x in zip(row, last, strict=False)], end] for row, w, end in rows]
-        self.precision.append(last)
-        self.alpha = [a + x * surprise for a, x in zip([*self.alpha, 0.0], last, strict=True)]
+        variance = max(variance + 1 / total.precision, JITTER)
+        weights = backward_solve(self.cholesky, whitened)
+        surprise = (total.weighted_value / total.precision - score_mean) / variance
+        self.cholesky.append((tuple(whitened), explained, sqrt(variance)))
+        self.precisions = [*[p + w * w / variance for p, w in zip(self.precisions, weights, strict=True)], 1 / variance]
+        self.alpha = [*[a - w * surprise for a, w in zip(self.alpha, weights, strict=True)], surprise]
 
     def swept_totals(self, texts: Sequence[TextScores], interval_noise: float) -> list[Site]:
         """Return the totals after one more sweep, in which each observation sees all others."""
@@ -77,21 +75,23 @@ class FilteredScores:
         for n, (i, sites, (precision, weighted_value)) in enumerate(zip(self.indices, self.sites, self.totals, strict=True)):
             _, value, intervals = texts[i]
             if not intervals:  # a value remains what it is
-                swept.append(total_site(value, ()))
+                swept.append(value)
                 continue
             noise = 1 / precision
-            mean, variance = noise * (weighted_value - self.alpha[n]), noise - noise * noise * self.precision[n][n]
+            mean, variance = noise * (weighted_value - self.alpha[n]), noise - noise * noise * self.precisions[n]
             swept.append(total_site(value, update_sites(intervals, sites, mean, variance, interval_noise)))
         return swept
 
 
 def total_site(value: Site, sites: Sequence[Site]) -> Site:
     """Return the observation that is worth a value and the observations for intervals of the same text."""
+    if not sites:
+        return value
     precision, weighted_value = value
     for more, weighted in sites:
         precision += more
         weighted_value += weighted
-    return Site(max(MIN_PRECISION, precision), weighted_value)
+    return Site(precision, weighted_value) if precision > MIN_PRECISION else Site(MIN_PRECISION, weighted_value)
 
 
 def after_observation(mean: float, variance: float, value: Site) -> tuple[float, float]:
@@ -122,14 +122,12 @@ def cached_filter(tree: GaussianTree, texts: tuple[TextScores, ...]) -> Filtered
 
 def scored_texts(observations: Observations, tree: GaussianTree) -> tuple[TextScores, ...]:
     """Return the texts of a tree with their scores."""
-    intervals: list[list[ScoreInterval]] = [[] for _ in tree.shape.nodes]
-    for interval in observations.intervals:
-        intervals[interval.node].append(interval)
-    noise = tree.noise_variance(1.0)
-    values = [NO_SITE] * len(intervals)
+    nodes, noise = tree.shape.nodes, tree.noise_variance(1.0)
+    values = [NO_SITE] * len(nodes)
     for i, value in observations.values.items():
         values[i] = value_site(value, noise)
-    return tuple(map(TextScores, tree.shape.nodes, values, map(tuple, intervals)))
+    intervals = map(observations.intervals.get, range(len(nodes)), repeat(()))
+    return tuple(map(TextScores, nodes, values, intervals))
 
 
 def value_site(value: NoisyScore, noise: float) -> Site:
@@ -138,37 +136,38 @@ def value_site(value: NoisyScore, noise: float) -> Site:
     return Site(precision, precision * value.score)
 
 
-def means_of_equals(totals: Sequence[Site], classes: Sequence[int]) -> list[Site]:
+def means_of_equals(totals: list[Site], classes: Sequence[int]) -> list[Site]:
     """Return the observations, each the mean of its class: the order of the updates does not decide between equal texts."""
     if len(set(classes)) == len(classes):
-        return list(totals)
-    groups: defaultdict[int, list[int]] = defaultdict(list)
-    for n, number in enumerate(classes):
-        groups[number].append(n)
-    means = [*totals]
-    for group in groups.values():
-        if len(group) > 1:
-            mean = Site(*(fsum(values) / len(group) for values in zip(*(totals[n] for n in group), strict=True)))
-            for n in group:
-                means[n] = mean
-    return means
+        return totals
+    groups: dict[int, list[Site]] = {number: [] for number in classes}
+    for number, total in zip(classes, totals, strict=True):
+        groups[number].append(total)
+    means = {number: group[0] if len(group) == 1 else mean_site(group) for number, group in groups.items()}
+    return [means[number] for number in classes]
+
+
+def mean_site(sites: Sequence[Site]) -> Site:
+    """Return the mean of several observations."""
+    precisions, weighted_values = zip(*sites, strict=True)
+    return Site(fsum(precisions) / len(sites), fsum(weighted_values) / len(sites))
 
 
 def symmetry_classes(texts: Sequence[TextScores]) -> list[int]:
     """Return a number for each text, the same for texts that could change places in the tree with all texts made from them."""
     numbers: dict[object, int] = {}
     branches = [0] * len(texts)
-    children: list[list[int]] = [[] for _ in texts]
-    for i in reversed(range(len(texts))):
-        text = texts[i]
-        branch = text.node.role, text.value, *[interval[1:] for interval in text.intervals], *sorted(children[i])
-        branches[i] = numbers.setdefault(branch, len(numbers))
-        if text.node.parent is not None:
-            children[text.node.parent].append(branches[i])
+    children: dict[int | None, list[int]] = {}
+    for i in range(len(texts) - 1, -1, -1):
+        (role, parent, _), value, intervals = texts[i]
+        branch = role, value, intervals, *sorted(children.get(i, ()))
+        branches[i] = number = numbers.setdefault(branch, len(numbers))
+        children.setdefault(parent, []).append(number)
     classes: list[int] = []
     for number, text in zip(branches, texts, strict=True):
-        parent = None if text.node.parent is None else classes[text.node.parent]
-        classes.append(numbers.setdefault((parent, number), len(numbers)))
+        parent = text.node.parent
+        place = (None if parent is None else classes[parent]), number
+        classes.append(numbers.setdefault(place, len(numbers)))
     return classes
 
 
@@ -176,8 +175,10 @@ def tree_with_intervals(observations: Observations, priors: Priors) -> tuple[Gau
     """Return the tree, and the scores, in which Gaussian observations stand for the scores that are intervals."""
     unscored = cached_tree(observations.unscored_shape, priors)
     texts = scored_texts(observations, unscored)
-    filtered, classes = cached_filter(unscored, texts), symmetry_classes(texts)
-    totals = filtered.swept_totals(texts, unscored.interval_noise)
-    totals = means_of_equals(totals, [classes[i] for i in filtered.indices])
-    tree = unscored.with_scores({i: 1 / total.precision for i, total in zip(filtered.indices, totals, strict=True)})
-    return tree, [total.weighted_value / total.precision for total in totals]
+    filtered = cached_filter(unscored, texts)
+    if filtered.swept is None:
+        classes, totals = symmetry_classes(texts), filtered.swept_totals(texts, unscored.interval_noise)
+        totals = means_of_equals(totals, [classes[i] for i in filtered.indices])
+        tree = unscored.with_scores({i: 1 / total.precision for i, total in zip(filtered.indices, totals, strict=True)})
+        filtered.swept = tree, [total.weighted_value / total.precision for total in totals]
+    return filtered.swept

@@ -20,7 +20,7 @@ from .labelled_figures import DRIFT_ERROR, KNOWN_NOISE_DRIFT, UNLABELLED, Labell
 from .lineage import Observations, TreeShape
 from .noise import MIN_SD, fit_noise
 from .priors import Priors
-from .tree import GaussianTree, dot
+from .tree import GaussianTree, backward_solve, dot
 
 GAIN_SPREAD = 0.02  # standard deviation of the gain between tasks, without what is unknown about its mean
 LIFT_CAUTION = 1.5  # errors of the lift that a move must exceed: tasks of several kinds shift it, which its error does not show
@@ -147,12 +147,12 @@ def with_latent_scores(task: Observations, priors: Priors) -> Observations:
     if not task.intervals:
         return task
     tree, scores = tree_with_intervals(task, priors)
-    alpha = tree.backward_solve(tree.innovations(scores))
+    alpha = backward_solve(tree.cholesky, tree.innovations(scores))
     latent: list[float] = []
     for n, i in enumerate(tree.graded_indices):
         mean = tree.impression_means[i] + dot(tree.impression_covs(i, tree.graded_indices), alpha)
         latent.append(mean + tree.noise_variance(task.shape.nodes[i].noise_weight or 0.0) * alpha[n])
-    return task._replace(scores=tuple(latent), intervals=(), values={})
+    return task._replace(scores=tuple(latent), intervals={}, values={})
 
 
 @dataclass
@@ -275,6 +275,6 @@ def tree_by_prefix(shape: TreeShape, priors: Priors, trees: dict[TreeShape, Gaus
 
 def log_likelihoods(tree: GaussianTree, observations: Iterable[Observations]) -> Iterator[float]:
     """Yield the log likelihood of the scores of each task, for tasks of one shape."""
-    half_log_det = sum(log(row[-1]) for row in tree.cholesky)
+    half_log_det = sum(log(diagonal) for *_, diagonal in tree.cholesky)
     for task in observations:
         yield -half_log_det - sum(z * z for z in tree.innovations(task.scores)) / 2

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..core.trace import PanelGrader, Trace
 from .calibration import Calibration, LabelPrediction
-from .likelihood import ScoreInterval, score_bounds
+from .likelihood import score_interval
 from .lineage import THRESHOLD_SD, Node, Observations, TreeShape, llm_graders, vote_scores
 from .posterior import Posterior
 from .priors import Priors
@@ -138,7 +138,7 @@ def even_split(total: int, count: int, levels: int) -> list[float]:
 
 def anchor_after(scores: Sequence[float], priors: Priors, step: float) -> Anchor:
     """Return the belief about a first draft after these scores on a coarse scale."""
-    intervals = tuple(ScoreInterval(0, *score_bounds(score, step)) for score in scores)
+    intervals = {0: tuple(score_interval(score, step) for score in scores)}
     mean = sum(scores) / len(scores)
     shape = TreeShape((Node("generate", None, 1 / len(scores)),), 1.0, THRESHOLD_SD)
     posterior = Posterior(Observations(shape, (mean,), {0: 0}, (0, 0.0), intervals, {}, step), priors)

@@ -27,9 +27,8 @@ Z_95 = 1.96  # a normal variable is within this many standard deviations of its 
 
 
 class ScoreInterval(NamedTuple):
-    """A score of the text `node`: the impression is between `low` and `high`. Its noise variance is `noise_weight` noise_sd**2."""
+    """A score: the impression is between `low` and `high`. Its noise variance is `noise_weight` noise_sd**2."""
 
-    node: int
     low: float
     high: float
     noise_weight: float = 1.0
@@ -40,14 +39,6 @@ class Site(NamedTuple):
 
     precision: float = 0.0
     weighted_value: float = 0.0
-
-
-class Moments(NamedTuple):
-    """What an interval does to a standard normal variable: its probability, the mean after it, and the loss of variance."""
-
-    probability: float
-    shift: float
-    shrinkage: float
 
 
 def common_step(scores: Iterable[float]) -> float:
@@ -84,6 +75,12 @@ def has_interval(scores: Iterable[float], step: float) -> bool:
     return bool(seen) and (is_interval(min(seen), step) or is_interval(max(seen), step))
 
 
+@lru_cache(maxsize=256)
+def score_interval(score: float, step: float) -> ScoreInterval:
+    """Return a score that is an interval, on a scale with this step."""
+    return ScoreInterval(*score_bounds(score, step))
+
+
 def score_bounds(score: float, step: float) -> tuple[float, float]:
     """Return between which impressions a judge gives this score: half a step to either side, without bounds at the ends."""
     low = -inf if score < SCORE_TOLERANCE else score - step / 2
@@ -97,21 +94,27 @@ def upper_bounds(step: float) -> tuple[float, ...]:
     return tuple(score_bounds(k / count, step)[1] for k in range(count + 1))
 
 
-def interval_moments(low: float, high: float) -> Moments:
-    """Return the moments of a standard normal variable that lies between two bounds.
+def interval_moments(low: float, high: float) -> tuple[float, float, float]:
+    """Return the probability that a standard normal variable lies between two bounds, and its mean and shrinkage if it does.
 
-    The shift is (phi(low) - phi(high)) / Z; the shrinkage, in [0, 1], is by how much the variance is below 1.
+    The mean is (phi(low) - phi(high)) / Z; the shrinkage, in [0, 1], is by how much the variance is below 1.
     """
     sign = 1.0
-    if low > 0:  # the upper tail, mirrored, keeps its digits
+    if low > 0 or high == inf:  # the upper tail, mirrored, keeps its digits
         low, high, sign = -high, -low, -1.0
-    probability = normal_cdf(high) - (normal_cdf(low) if low > -inf else 0.0)
-    if probability < 1e-300:  # beyond 37 standard deviations: all of the mass is at the nearer bound
-        return Moments(0.0, sign * min(high, 0.0), 1.0)
-    at_low, at_high = density(low) if low > -inf else 0.0, density(high) if high < inf else 0.0
-    shift = (at_low - at_high) / probability
+    probability, at_high = normal_cdf(high), density(high) if high < inf else 0.0
+    if low == -inf:
+        if probability < 1e-300:  # beyond 37 standard deviations: all of the mass is at the nearer bound
+            return 0.0, sign * high, 1.0
+        mean = -at_high / probability
+        return probability, sign * mean, min(1.0, max(0.0, mean * (mean - high))) if at_high else 0.0
+    probability -= normal_cdf(low)
+    if probability < 1e-300:
+        return 0.0, sign * min(high, 0.0), 1.0
+    at_low = density(low)
+    mean = (at_low - at_high) / probability
     edges = (low * at_low if at_low else 0.0) - (high * at_high if at_high else 0.0)
-    return Moments(probability, sign * shift, min(1.0, max(0.0, shift * shift - edges / probability)))
+    return probability, sign * mean, min(1.0, max(0.0, mean * mean - edges / probability))
 
 
 def density(x: float) -> float:
@@ -144,17 +147,17 @@ def update_sites(
 
 def _updated_site(interval: ScoreInterval, site: Site, mean: float, variance: float, noise: float) -> Site:
     """Return the site that has the effect of the interval, given the mean and the variance without the old site."""
-    remaining = 1 - variance * site.precision
+    precision, weighted_value = site
+    remaining = 1 - variance * precision
     if variance <= 0 or remaining <= 1e-9:
         return site
-    cavity = variance / remaining
-    centre = (mean - variance * site.weighted_value) / remaining
-    sd = sqrt(cavity + noise)
-    moments = interval_moments((interval.low - centre) / sd, (interval.high - centre) / sd)
-    kept = max(1 - cavity * moments.shrinkage / (sd * sd), 1e-9)  # of the variance
+    cavity, centre = variance / remaining, (mean - variance * weighted_value) / remaining
+    total = cavity + noise
+    sd = sqrt(total)
+    _, shift, shrinkage = interval_moments((interval.low - centre) / sd, (interval.high - centre) / sd)
+    kept = max(1 - cavity * shrinkage / total, 1e-9)  # of the variance
     precision = max((1 / kept - 1) / cavity, MIN_PRECISION)
-    updated_mean = centre + cavity * moments.shift / sd
-    return Site(precision, updated_mean * (1 / cavity + precision) - centre / cavity)
+    return Site(precision, (centre + cavity * shift / sd) * (1 / cavity + precision) - centre / cavity)
 
 
 def expected_improvement_by_levels(mean: float, slope: float, score_mean: float, score_sd: float, step: float) -> float:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from ..core.records import Candidate, Comparison, Feedback
 from ..core.trace import PanelGrader, Trace
-from .likelihood import COARSE_STEP, ScoreInterval, common_step, has_interval, is_interval, score_bounds
+from .likelihood import COARSE_STEP, ScoreInterval, common_step, has_interval, is_interval, score_bounds, score_interval
 
+NO_WEIGHT = (None,)  # of the score of a text that has none
 THRESHOLD_SD = 0.1  # of what is not known about the quality from which on a judge gives the next higher level, or the highest
 
 
@@ -56,16 +57,17 @@ class Observations(NamedTuple):
     `node_indices` maps candidate ids to nodes; candidates with the same content share a node. `repeat_stats` are the
     degrees of freedom and the sum of squared deviations of repeated scores of the same text.
 
-    `intervals` are the scores that only say between which bounds the judge's impression is; they are in `scores`, too, as if they
-    were values. `values` are the other scores of texts, by index, if there are intervals. `coarse_step` is the step of a judge's
-    scale with few levels, 0 for a fine one. `mixed_repeats` are the scores of each text with several of which one is an interval.
+    `intervals` are the scores of texts, by index, that only say between which bounds the judge's impression is; they are in
+    `scores`, too, as if they were values. `values` are the other scores of texts, by index, if there are intervals. `coarse_step`
+    is the step of a judge's scale with few levels, 0 for a fine one. `mixed_repeats` are the scores of each text with several of
+    which one is an interval.
     """
 
     shape: TreeShape
     scores: tuple[float, ...]
     node_indices: Mapping[int, int]
     repeat_stats: tuple[int, float] = (0, 0.0)
-    intervals: tuple[ScoreInterval, ...] = ()
+    intervals: Mapping[int, tuple[ScoreInterval, ...]] = {}
     values: Mapping[int, NoisyScore] = {}
     coarse_step: float = 0.0
     mixed_repeats: tuple[tuple[BoundedScore, ...], ...] = ()
@@ -77,7 +79,7 @@ class Observations(NamedTuple):
     @property
     def unscored_shape(self) -> TreeShape:
         """The texts without their scores."""
-        return self.shape._replace(nodes=tuple(Node(node.role, node.parent, None) for node in self.shape.nodes))
+        return self.shape._replace(nodes=tuple([Node(role, parent, None) for role, parent, _ in self.shape.nodes]))
 
 
 def observe(trace: Trace) -> Observations:
@@ -89,23 +91,26 @@ def observe(trace: Trace) -> Observations:
     node_indices: dict[int, int] = {}
     index_by_content: dict[tuple[object, ...], int] = {}
     origins: list[tuple[str, int | None]] = []
-    scores_by_node: list[list[NoisyScore]] = []
+    scores_by_node: list[list[float]] = []
+    weights_by_node: list[list[float]] = []
     single_scores: list[list[float]] = []
     repeat_stats: list[tuple[int, float]] = []
     feedback, observed, unchanged = trace.feedback, trace.scores, trace.unchanged_ids
-    single_weight = sum(share**2 for _, share in noisy_graders)
+    single_weight, is_single = sum([share**2 for _, share in noisy_graders]), len(noisy_graders) == 1
     for c in trace.candidates:
-        index = node_indices[c.id] = index_by_content.setdefault(c.content_key, len(origins))
+        id, parent = c.id, c.parent
+        index = node_indices[id] = index_by_content.setdefault(c.content_key, len(origins))
         if index == len(origins):
-            origins.append((c.role, None if c.parent is None else node_indices[c.parent]))
+            origins.append((c.role, None if parent is None else node_indices[parent]))
             scores_by_node.append([])
+            weights_by_node.append([])
             single_scores.append([])
-        score = observed[c.id]
-        if score is None or c.id in unchanged:
+        score = observed[id]
+        if score is None or id in unchanged:
             continue
-        weight, given = single_weight, feedback[c.id]
-        if len(given) == 1 == len(noisy_graders) and not given[0].votes and given[0].score is not None:  # as most are
-            single_scores[index].append(given[0].score)
+        weight, given = single_weight, feedback[id]
+        if is_single and len(given) == 1 and not given[0].votes and (own := given[0].score) is not None:  # as most are
+            single_scores[index].append(own)
         else:
             repeats = [repeat_scores(given, grader) for grader, _ in noisy_graders]
             for scores in repeats:
@@ -113,21 +118,25 @@ def observe(trace: Trace) -> Observations:
                 if len(scores) > 1:
                     weight = noise_weight_of(repeats, noisy_graders)
                     repeat_stats.append((len(scores) - 1, sum_sq(scores)))
-        scores_by_node[index].append(NoisyScore(score, weight))
+        scores_by_node[index].append(score)
+        weights_by_node[index].append(weight)
     if len(origins) < len(node_indices):  # identical texts
-        repeat_stats += (
-            (len(scores) - 1, between_sum_sq(scores)) for scores in scores_by_node if len(scores) > 1 and scores[0].noise_weight
-        )
-    pooled = [None if not scores else scores[0] if len(scores) == 1 else pool_scores(scores) for scores in scores_by_node]
-    nodes = tuple([Node(*origin, score and score.noise_weight) for origin, score in zip(origins, pooled, strict=True)])
+        for index, scores in enumerate(scores_by_node):
+            if len(scores) > 1:
+                several = [*map(NoisyScore, scores, weights_by_node[index])]
+                if several[0].noise_weight:
+                    repeat_stats.append((len(scores) - 1, between_sum_sq(several)))
+                pooled = pool_scores(several)
+                scores_by_node[index], weights_by_node[index] = [pooled.score], [pooled.noise_weight]
+    nodes = [Node(role, parent, *(weights or NO_WEIGHT)) for (role, parent), weights in zip(origins, weights_by_node, strict=True)]
     step = score_step(noisy_graders, single_scores)
     intervals, values = split_intervals(single_scores, step)
     is_coarse = step is not None and step >= COARSE_STEP
-    shape = TreeShape(nodes, single_weight, THRESHOLD_SD if is_coarse else 0.0)
-    known_scores = tuple([score.score for score in pooled if score])
-    degrees, squares = sum(n for n, _ in repeat_stats), sum(squares for _, squares in repeat_stats)
+    shape = TreeShape(tuple(nodes), single_weight, THRESHOLD_SD if is_coarse else 0.0)
+    degrees, squares = sum([n for n, _ in repeat_stats]), sum([squares for _, squares in repeat_stats])
     coarse_step = step if step is not None and is_coarse else 0.0
     mixed = mixed_repeats(single_scores, step) if intervals and step is not None else ()
+    known_scores = tuple(chain.from_iterable(scores_by_node))
     return Observations(shape, known_scores, node_indices, (degrees, squares), intervals, values, coarse_step, mixed)
 
 
@@ -144,22 +153,22 @@ def score_step(graders: Sequence[tuple[PanelGrader, float]], scores_by_node: Ite
 
 def split_intervals(
     scores_by_node: Sequence[Sequence[float]], step: float | None
-) -> tuple[tuple[ScoreInterval, ...], dict[int, NoisyScore]]:
-    """Return the scores that are intervals, and the mean of the others of each text; both empty without an interval."""
-    intervals: list[ScoreInterval] = []
+) -> tuple[dict[int, tuple[ScoreInterval, ...]], dict[int, NoisyScore]]:
+    """Return the scores of each text that are intervals, and the mean of the others; both empty without an interval."""
+    intervals: dict[int, tuple[ScoreInterval, ...]] = {}
     values: dict[int, NoisyScore] = {}
     if step is None or not has_interval(chain.from_iterable(scores_by_node), step):
-        return (), values
+        return intervals, values
     for i, scores in enumerate(scores_by_node):
         fine: list[float] = []
         for score in sorted(scores) if len(scores) > 1 else scores:
             if is_interval(score, step):
-                intervals.append(ScoreInterval(i, *score_bounds(score, step)))
+                intervals[i] = (*intervals.get(i, ()), score_interval(score, step))
             else:
                 fine.append(score)
         if fine:
             values[i] = NoisyScore(sum(fine) / len(fine), 1 / len(fine))
-    return tuple(intervals), values
+    return intervals, values
 
 
 def mixed_repeats(scores_by_node: Iterable[Sequence[float]], step: float) -> tuple[tuple[BoundedScore, ...], ...]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
-from operator import add, mul
-from typing import NamedTuple
+from itertools import repeat
+from math import dist, sqrt
+from operator import add, mul, sub
+from typing import NamedTuple, TypeAlias
 
 from .likelihood import Vector
 from .lineage import THRESHOLD_SD, Node, TreeShape
@@ -33,52 +34,96 @@ class Cause(NamedTuple):
 
 @dataclass
 class JointGaussian:
-    """Jointly Gaussian variables, each a constant plus a linear combination of earlier ones plus independent noise."""
+    """Jointly Gaussian variables, each a constant plus a linear combination of earlier ones plus independent noise.
 
+    A row has the covariances of a variable with those before it, and last its variance. Rows never change, so copies share them.
+    """
+
+    causes: list[Cause] = field(default_factory=list)
     means: Vector = field(default_factory=list)
-    cov: list[Vector] = field(default_factory=list)
+    rows: list[Vector] = field(default_factory=list)
 
     def moments(self, cause: Cause) -> tuple[float, float]:
         """Return the mean and the variance of one more variable."""
-        mean, variance = cause.constant, cause.noise_variance
-        for i, weight in cause.sources:
+        mean, sources, variance = cause
+        for n, (i, weight) in enumerate(sources):
             mean += weight * self.means[i]
-            row = self.cov[i]
-            variance += weight * sum([other * row[j] for j, other in cause.sources])
+            variance += weight * weight * self.rows[i][i]
+            for j, other in sources[:n]:
+                variance += 2 * weight * other * self.cov(i, j)
         return mean, variance
 
     def add(self, cause: Cause) -> None:
         """Add a variable, so that later ones can depend on it."""
         mean, variance = self.moments(cause)
-        covariances = [0.0] * len(self.cov)
-        for i, weight in cause.sources:
-            covariances = [total + weight * c for total, c in zip(covariances, self.cov[i], strict=True)]
-        for row, covariance in zip(self.cov, covariances, strict=True):
-            row.append(covariance)
-        self.cov.append([*covariances, variance])
+        self.rows.append([*weighted_sum([(self.covs(i), weight) for i, weight in cause.sources], len(self.rows)), variance])
         self.means.append(mean)
+        self.causes.append(cause)
+
+    def cov(self, i: int, j: int) -> float:
+        """Return the covariance of two variables."""
+        return self.rows[i][j] if i >= j else self.rows[j][i]
+
+    def covs(self, i: int) -> Vector:
+        """Return the covariances of a variable with all variables."""
+        return [*self.rows[i], *[row[i] for row in self.rows[i + 1 :]]]
+
+    def means_given(self, weights: Vector) -> Vector:
+        """Return the means given observations, of which each variable has the weight K^-1 (y - E[y]).
+
+        A variable moves by the variance of its own noise times the weights of all observations that this noise reaches, each as
+        far as it does, and by the moves of what it is made of.
+        """
+        means: Vector = []
+        reached, i = [*weights], len(weights)
+        for _, sources, _ in reversed(self.causes):
+            i -= 1
+            for j, weight in sources:
+                reached[j] += weight * reached[i]
+        for (constant, sources, noise_variance), reach in zip(self.causes, reached, strict=True):
+            mean = constant + noise_variance * reach
+            for j, weight in sources:
+                mean += weight * means[j]
+            means.append(mean)
+        return means
 
     def copy(self) -> JointGaussian:
-        return JointGaussian([*self.means], [[*row] for row in self.cov])
+        return JointGaussian([*self.causes], [*self.means], [*self.rows])
+
+
+# The covariances L^-1 Cov(y, v) of a variable v with the whitened scores, and the sum of their squares: the part of its variance
+# that the scores explain.
+WhitenedCov: TypeAlias = tuple[Sequence[float], float]
+NOT_WHITENED: WhitenedCov = (), 0.0
+# A row of L: the covariances of a score with the whitened scores before it, the sum of their squares, and the diagonal.
+CholeskyRow: TypeAlias = tuple[tuple[float, ...], float, float]
 
 
 class ScorePrediction(NamedTuple):
     """A score that is not given yet: its prior mean, its covariances with the whitened scores, and its sd given these."""
 
     mean: float
-    cov: Vector
+    cov: Sequence[float]
     sd: float
 
 
+class NewText(NamedTuple):
+    """One more text before any score: what its quality and bias are made of, the variance of its quality, and of its impression."""
+
+    quality_sources: Sequence[tuple[int, float]]
+    bias_sources: Sequence[tuple[int, float]]
+    quality_variance: float
+    impression_mean: float
+    impression_variance: float
+
+
 class TextPrediction(NamedTuple):
-    """One more text before it is scored: the prior mean and variance of its quality, and what that is made of; its score.
+    """One more text before it is scored, given the scores so far.
 
     `quality_cov` are the covariances of its quality with the whitened scores.
     """
 
-    quality_mean: float
-    quality_variance: float
-    quality_sources: Sequence[tuple[int, float]]
+    text: NewText
     quality_cov: Vector
     score: ScorePrediction
 
@@ -93,14 +138,15 @@ class GaussianTree:
         self.shape, self.priors = shape, priors
         self.qualities: JointGaussian = prefix.qualities.copy() if prefix else JointGaussian()
         self.biases: JointGaussian = prefix.biases.copy() if prefix else JointGaussian()
-        # of the impressions that the texts make: their prior means, and their covariances with it and the texts before it
+        # of the impressions that the texts make: their prior means, and their covariances with those before them and their variance
         self.impression_means: Vector = [*prefix.impression_means] if prefix else []
         self.impression_rows: list[Vector] = [*prefix.impression_rows] if prefix else []
         self.graded_indices: list[int] = [*prefix.graded_indices] if prefix else []
-        self.cholesky: list[Vector] = [*prefix.cholesky] if prefix else []  # L, of the score covariance
+        self.cholesky: list[CholeskyRow] = [*prefix.cholesky] if prefix else []  # L, of the score covariance
         # by index; those of the prefix lack the components of the new scores
-        self.whitened_covs: dict[int, Vector] = {**prefix.whitened_covs} if prefix else {}
-        self.whitened_bias_covs: dict[int, Vector] = {**prefix.whitened_bias_covs} if prefix else {}
+        self.whitened_covs: dict[int, WhitenedCov] = {**prefix.whitened_covs} if prefix else {}
+        self.whitened_impressions: dict[int, WhitenedCov] = {**prefix.whitened_impressions} if prefix else {}
+        self._new_texts: dict[tuple[str, int | None], NewText] = {**prefix._new_texts} if prefix else {}  # noqa: SLF001
         self._text_predictions: dict[tuple[str, int | None], TextPrediction] = {}
         self._repeat_predictions: dict[int, ScorePrediction] = {}
         self._slopes: dict[tuple[str, int | None, int], float] = {}
@@ -116,7 +162,7 @@ class GaussianTree:
         self.qualities.add(quality)
         self.biases.add(bias)
         threshold = self.shape.threshold_sd**2
-        covariances = zip(self.qualities.cov[-1][FIRST_TEXT_INDEX:], self.biases.cov[-1], strict=True)
+        covariances = zip(self.qualities.rows[-1][FIRST_TEXT_INDEX:], self.biases.rows[-1], strict=True)
         self.impression_rows.append([quality + bias + threshold for quality, bias in covariances])
         self.impression_means.append(self.qualities.means[-1] + self.biases.means[-1])
         if node.noise_weight is not None:
@@ -125,15 +171,18 @@ class GaussianTree:
     def add_score(self, i: int, noise: float) -> None:
         """Add a score of text `i` with this noise variance: a row of the Cholesky factor."""
         self.graded_indices.append(i)
-        self.cholesky.append(next_cholesky_row(self.cholesky, self.impression_covs_before(i, self.graded_indices), noise))
+        self.cholesky.append(next_cholesky_row(self.cholesky, self.impression_covs(i, self.graded_indices), noise))
 
     def with_scores(self, noise_variances: Mapping[int, float]) -> GaussianTree:
         """Return the tree of the same texts with other scores: of these texts, by index, with these noise variances."""
-        graded, cholesky = sorted(noise_variances), list[Vector]()
-        for n, i in enumerate(graded, 1):
-            cholesky.append(next_cholesky_row(cholesky, self.impression_covs_before(i, graded[:n]), noise_variances[i]))
+        graded, rows = sorted(noise_variances), self.impression_rows
+        cholesky: list[CholeskyRow] = []
+        if len(graded) < len(rows):
+            rows = [[rows[i][j] for j in graded if j <= i] for i in graded]
+        for i, row in zip(graded, rows, strict=True):
+            cholesky.append(next_cholesky_row(cholesky, row, noise_variances[i]))
         tree = GaussianTree.__new__(GaussianTree)
-        by_scores = "whitened_covs", "whitened_bias_covs", "_text_predictions", "_repeat_predictions", "_slopes"
+        by_scores = "whitened_covs", "whitened_impressions", "_text_predictions", "_repeat_predictions", "_slopes"
         vars(tree).update(vars(self), graded_indices=graded, cholesky=cholesky, **{name: {} for name in by_scores})
         return tree
 
@@ -150,14 +199,9 @@ class GaussianTree:
             Cause(drift, [(parent, inheritance)], (1 - inheritance**2) * bias_variance),
         )
 
-    def impression_cov(self, i: int, j: int) -> float:
-        """Return the prior covariance of the impressions that texts `i` and `j` make: of quality plus bias."""
-        return self.impression_rows[max(i, j)][min(i, j)]
-
-    def impression_covs_before(self, i: int, others: Sequence[int]) -> Vector:
-        """Return the prior covariances of the impression of text `i` with those of earlier texts, and last its variance."""
-        row = self.impression_rows[i]
-        return row if len(row) == len(others) else [row[j] for j in others]
+    def impression_covs(self, i: int, others: Sequence[int]) -> Vector:
+        """Return the prior covariances of the impression that text `i` makes with those of other texts."""
+        return part_of_row(self.impression_rows, i, others)
 
     def noise_variance(self, weight: float) -> float:
         """Return the noise variance of a score with this noise weight."""
@@ -168,108 +212,102 @@ class GaussianTree:
         """The noise variance of a score that is an interval; at the ends of a fine scale it contains that of the threshold."""
         return self.noise_variance(1.0) + (0.0 if self.shape.threshold_sd else THRESHOLD_SD**2)
 
-    def quality_score_cov(self, row: Sequence[float]) -> Vector:
-        """Return a quality's covariances with the scores, from its row of the quality covariance."""
-        return [row[FIRST_TEXT_INDEX + i] for i in self.graded_indices]
-
-    def impression_covs(self, i: int, others: Sequence[int]) -> Vector:
-        """Return the prior covariances of the impression that text `i` makes with those of other texts."""
-        quality, bias, threshold = self.qualities.cov[FIRST_TEXT_INDEX + i], self.biases.cov[i], self.shape.threshold_sd**2
-        return [quality[FIRST_TEXT_INDEX + j] + bias[j] + threshold for j in others]
-
-    def forward_solve(self, covariances: Sequence[float], known: Sequence[float] = ()) -> Vector:
-        """Solve L x = c by forward substitution, with the rows of L that exist. `known`: the first components of x."""
-        x, n = [*known], len(known)
-        for covariance, row in zip(covariances[n:], self.cholesky[n:] if n else self.cholesky, strict=True):
-            x.append((covariance - sum(map(mul, row, x))) / row[-1])
-        return x
-
     def innovations(self, scores: Iterable[float]) -> Vector:
         """Solve L z = y - E[y]: each score's deviation from its prediction by the earlier ones, in standard deviations."""
-        z: Vector = []
-        for i, score, row in zip(self.graded_indices, scores, self.cholesky, strict=True):
-            z.append((score - self.impression_means[i] - sum(map(mul, row, z))) / row[-1])
-        return z
+        means = self.impression_means
+        surprises = [score - means[i] for i, score in zip(self.graded_indices, scores, strict=True)]
+        return forward_solve(self.cholesky, surprises)[0]
 
-    def whitened_cov(self, quality_index: int) -> Vector:
-        """Return L^-1 Cov(y, q), a quality's covariances with the whitened scores."""
-        known = self.whitened_covs.get(quality_index, [])
-        if len(known) < len(self.cholesky):
-            known = self.forward_solve(self.quality_score_cov(self.qualities.cov[quality_index]), known)
+    def whitened_cov(self, quality_index: int) -> WhitenedCov:
+        """Return a quality's covariances with the whitened scores."""
+        known = self.whitened_covs.get(quality_index, NOT_WHITENED)
+        if (n := len(known[0])) < len(self.cholesky):
+            columns = [FIRST_TEXT_INDEX + i for i in self.graded_indices[n:]]
+            known = forward_solve(self.cholesky, part_of_row(self.qualities.rows, quality_index, columns), known)
             self.whitened_covs[quality_index] = known
         return known
 
-    def whitened_bias_cov(self, i: int) -> Vector:
-        """Return L^-1 Cov(y, b), the covariances of the bias of text `i` with the whitened scores."""
-        known = self.whitened_bias_covs.get(i, [])
-        if len(known) < len(self.cholesky):
-            cov = self.biases.cov[i]
-            known = self.whitened_bias_covs[i] = self.forward_solve([cov[j] for j in self.graded_indices], known)
+    def whitened_impression(self, i: int) -> WhitenedCov:
+        """Return the covariances of the impression that text `i` makes with the whitened scores.
+
+        Up to the score of the text, they are those of that score.
+        """
+        known = self.whitened_impressions.get(i, NOT_WHITENED)
+        if len(known[0]) < len(self.cholesky):
+            if known is NOT_WHITENED and i in self.graded_indices:
+                known = self.cholesky[self.graded_indices.index(i)][:2]
+            covs = part_of_row(self.impression_rows, i, self.graded_indices[len(known[0]) :])
+            known = self.whitened_impressions[i] = forward_solve(self.cholesky, covs, known)
         return known
 
-    def whitened_threshold_cov(self) -> Vector | None:
-        """Return L^-1 Cov(y, tau), the covariances of what all scores have in common with the whitened scores; None without it."""
+    def whitened_threshold_cov(self) -> Sequence[float] | None:
+        """Return the covariances of what all scores have in common with the whitened scores; None without it."""
         if not self.shape.threshold_sd:
             return None
-        known = self.whitened_covs.get(THRESHOLD_INDEX, [])
-        if len(known) < len(self.cholesky):
-            known = self.forward_solve([self.shape.threshold_sd**2] * len(self.cholesky), known)
+        known = self.whitened_covs.get(THRESHOLD_INDEX, NOT_WHITENED)
+        if (n := len(known[0])) < len(self.cholesky):
+            known = forward_solve(self.cholesky, [self.shape.threshold_sd**2] * (len(self.cholesky) - n), known)
             self.whitened_covs[THRESHOLD_INDEX] = known
+        return known[0]
+
+    def new_text(self, role: str, parent: int | None) -> NewText:
+        """Return one more text, which does not depend on the scores, nor on texts after its parent."""
+        known = self._new_texts.get((role, parent))
+        if known is None:
+            quality, bias = self.causes(role, parent)
+            mean, variance = self.qualities.moments(quality)
+            bias_mean, bias_variance = self.biases.moments(bias)
+            impression = mean + bias_mean, variance + bias_variance + self.shape.threshold_sd**2
+            known = self._new_texts[role, parent] = NewText(quality.sources, bias.sources, variance, *impression)
         return known
-
-    def whitened_score_cov(self, quality_cov: Vector, bias_cov: Vector) -> Vector:
-        """Return the whitened covariances of a score, from those of its quality and its bias."""
-        threshold_cov = self.whitened_threshold_cov()
-        if threshold_cov is None:
-            return [*map(add, quality_cov, bias_cov)]
-        return [*map(add, map(add, quality_cov, bias_cov), threshold_cov)]
-
-    def backward_solve(self, innovations: Sequence[float]) -> Vector:
-        """Solve L' alpha = z by back substitution, so that alpha = K^-1 (y - E[y])."""
-        rest = list(innovations)
-        alpha: Vector = []
-        for row in reversed(self.cholesky):
-            last = rest[len(row) - 1] / row[-1]
-            rest = [r - x * last for r, x in zip(rest, row, strict=False)]
-            alpha.append(last)
-        return alpha[::-1]
 
     def predict_candidate(self, role: str, parent: int | None) -> TextPrediction:
         """Predict one more text: its quality, and its score."""
         known = self._text_predictions.get((role, parent))
         if known is None:
-            quality, bias = self.causes(role, parent)
-            quality_mean, quality_variance = self.qualities.moments(quality)
-            bias_mean, bias_variance = self.biases.moments(bias)
-            quality_cov = self.weighted_sum([(weight, self.whitened_cov(i)) for i, weight in quality.sources])
-            bias_cov = self.weighted_sum([(weight, self.whitened_bias_cov(i)) for i, weight in bias.sources])
-            score_cov = self.whitened_score_cov(quality_cov, bias_cov)
-            variance = quality_variance + bias_variance + self.shape.threshold_sd**2 - sum(map(mul, score_cov, score_cov))
+            text = self.new_text(role, parent)
+            cov = weighted_sum([(self.whitened_cov(i)[0], weight) for i, weight in text.quality_sources])
+            score_cov = self.whitened_score_cov(cov, text.bias_sources)
+            variance = text.impression_variance - dot(score_cov, score_cov)
             sd = sqrt(max(variance + self.noise_variance(self.shape.repeat_noise_weight), JITTER))
-            score = ScorePrediction(quality_mean + bias_mean, score_cov, sd)
-            known = TextPrediction(quality_mean, quality_variance, quality.sources, quality_cov, score)
+            known = TextPrediction(text, cov, ScorePrediction(text.impression_mean, score_cov, sd))
             self._text_predictions[role, parent] = known
         return known
+
+    def whitened_score_cov(self, quality_cov: Vector, bias_sources: Sequence[tuple[int, float]]) -> Vector:
+        """Return the whitened covariances of the score of one more text: of its quality, its bias and what all scores share.
+
+        A bias that comes from a text is the impression of that text without its quality and without what all scores share.
+        """
+        common = self.whitened_threshold_cov()
+        if not bias_sources:
+            return [*map(add, quality_cov, common)] if common else quality_cov
+        [(parent, share)] = bias_sources
+        impression, quality = self.whitened_impression(parent)[0], self.whitened_cov(FIRST_TEXT_INDEX + parent)[0]
+        if common is None:
+            return [own + share * (h - q) for own, h, q in zip(quality_cov, impression, quality, strict=True)]
+        parts, rest = zip(quality_cov, impression, quality, common, strict=True), 1 - share
+        return [own + share * (h - q) + rest * tau for own, h, q, tau in parts]
 
     def candidate_slope(self, role: str, parent: int | None, rival: int) -> float:
         """Return by how much the lead of one more text over text `rival` rises per standard deviation of its score."""
         known = self._slopes.get((role, parent, rival))
         if known is None:
-            text, other = self.predict_candidate(role, parent), FIRST_TEXT_INDEX + rival
-            row = self.qualities.cov[other]
-            rival_cov = sum([weight * row[i] for i, weight in text.quality_sources])
-            shift = text.quality_variance - dot(text.quality_cov, text.score.cov) - rival_cov
-            shift += dot(self.whitened_cov(other), text.score.cov)
-            known = self._slopes[role, parent, rival] = shift / text.score.sd
+            (sources, _, variance, *_), cov, (_, score_cov, sd) = self.predict_candidate(role, parent)
+            other = FIRST_TEXT_INDEX + rival
+            shift = variance - dot(cov, score_cov) + dot(self.whitened_cov(other)[0], score_cov)
+            for i, weight in sources:
+                shift -= weight * self.qualities.cov(i, other)
+            known = self._slopes[role, parent, rival] = shift / sd
         return known
 
     def predict_repeat(self, i: int) -> ScorePrediction:
         """Predict one more score of text `i`."""
         known = self._repeat_predictions.get(i)
         if known is None:
-            cov = self.whitened_score_cov(self.whitened_cov(FIRST_TEXT_INDEX + i), self.whitened_bias_cov(i))
+            cov, explained = self.whitened_impression(i)
             noise = self.noise_variance(self.shape.repeat_noise_weight)
-            sd = sqrt(max(self.impression_cov(i, i) + noise - dot(cov, cov), JITTER))
+            sd = sqrt(max(self.impression_rows[i][i] + noise - explained, JITTER))
             known = self._repeat_predictions[i] = ScorePrediction(self.impression_means[i], cov, sd)
         return known
 
@@ -278,31 +316,57 @@ class GaussianTree:
         known = self._slopes.get((REPEAT, i, rival))
         if known is None:
             one, other, score = FIRST_TEXT_INDEX + i, FIRST_TEXT_INDEX + rival, self.predict_repeat(i)
-            shift = self.qualities.cov[one][one] - dot(self.whitened_cov(one), score.cov)
-            shift -= self.qualities.cov[other][one] - dot(self.whitened_cov(other), score.cov)
+            shift = self.qualities.cov(one, one) - dot(self.whitened_cov(one)[0], score.cov)
+            shift -= self.qualities.cov(other, one) - dot(self.whitened_cov(other)[0], score.cov)
             known = self._slopes[REPEAT, i, rival] = shift / score.sd
         return known
 
-    def weighted_sum(self, vectors: Sequence[tuple[float, Vector]]) -> Vector:
-        """Return the weighted sum of at most two vectors that have a component for each score; 0 without any."""
-        match vectors:
-            case []:
-                return [0.0] * len(self.cholesky)
-            case [(weight, vector)]:
-                return [weight * v for v in vector]
-            case [(one, first), (other, second)]:
-                return [one * v + other * w for v, w in zip(first, second, strict=True)]
-            case _:
-                raise ValueError(vectors)
+
+def forward_solve(
+    rows: Sequence[CholeskyRow], covariances: Iterable[float], known: WhitenedCov = NOT_WHITENED
+) -> tuple[Vector, float]:
+    """Solve L x = c by forward substitution. `known`: the first components of x; `covariances`: the others of c.
+
+    A scalar product is taken by the distance of its vectors, 2 ab = |a|^2 + |b|^2 - |a - b|^2, which takes Python half the time.
+    """
+    x, square = [*known[0]], known[1]
+    for covariance, (left, left_square, diagonal) in zip(covariances, rows[len(x) :] if x else rows, strict=False):
+        distance = dist(left, x)
+        component = (covariance - (square + left_square - distance * distance) / 2) / diagonal
+        square += component * component
+        x.append(component)
+    return x, square
 
 
-def next_cholesky_row(rows: Sequence[Vector], covariances: Sequence[float], noise: float) -> Vector:
+def backward_solve(rows: Sequence[CholeskyRow], innovations: Sequence[float]) -> Vector:
+    """Solve L^T alpha = z by back substitution, so that alpha = K^-1 (y - E[y])."""
+    rest = innovations
+    alpha: Vector = []
+    for left, _, diagonal in reversed(rows):
+        last = rest[-1] / diagonal
+        alpha.append(last)
+        rest = [*map(sub, rest, map(mul, left, repeat(last)))]
+    return alpha[::-1]
+
+
+def next_cholesky_row(rows: Sequence[CholeskyRow], covariances: Sequence[float], noise: float) -> CholeskyRow:
     """Return the next row of a Cholesky factor. `covariances`: with the variables before it, then its variance without `noise`."""
-    x: Vector = []
-    for covariance, row in zip(covariances, rows, strict=False):  # the variance remains
-        x.append((covariance - sum(map(mul, row, x))) / row[-1])
-    x.append(sqrt(max(covariances[-1] + noise - sum(map(mul, x, x)), JITTER)))
-    return x
+    left, square = forward_solve(rows, covariances)
+    return tuple(left), square, sqrt(max(covariances[-1] + noise - square, JITTER))
+
+
+def part_of_row(rows: Sequence[Vector], i: int, columns: Iterable[int]) -> Vector:
+    """Return what row `i` of a symmetric matrix has in some columns. `rows` end at the diagonal."""
+    row = rows[i]
+    return [row[j] if j <= i else rows[j][i] for j in columns]
+
+
+def weighted_sum(vectors: Sequence[tuple[Sequence[float], float]], size: int = 0) -> Vector:
+    """Return the weighted sum of at most two vectors; of none, as many zeros as `size`."""
+    if len(vectors) == 2:
+        [(first, one), (second, other)] = vectors
+        return [one * v + other * w for v, w in zip(first, second, strict=True)]
+    return [weight * v for vector, weight in vectors for v in vector] or [0.0] * size
 
 
 def cached_tree(shape: TreeShape, priors: Priors) -> GaussianTree:
@@ -311,7 +375,8 @@ def cached_tree(shape: TreeShape, priors: Priors) -> GaussianTree:
     if tree is None:
         while len(TREE_CACHE) >= MAX_CACHED_TREES:
             del TREE_CACHE[next(iter(TREE_CACHE))]
-        prefix = TREE_CACHE.get((shape._replace(nodes=shape.nodes[:-1]), priors)) if len(shape.nodes) > 1 else None
+        nodes, *others = shape
+        prefix = TREE_CACHE.get((TreeShape(nodes[:-1], *others), priors)) if len(nodes) > 1 else None
         tree = TREE_CACHE[shape, priors] = GaussianTree(shape, priors, prefix)
     return tree
 
