@@ -1,5 +1,6 @@
 """When a complete run is found complete without its rows being read, and when they are read again."""
 
+import asyncio
 import json
 import os
 from dataclasses import replace
@@ -61,6 +62,16 @@ async def test_a_run_without_an_output_is_found_complete(tmp_path, readings):
     for _ in range(2):
         report = await grade(source, None, journal=tmp_path / "run.journal")
     assert (len(readings), report.reused) == (1, 5)
+
+
+async def test_an_output_that_is_a_pipe_is_written_each_time(tmp_path, readings):
+    """It cannot be read to find out whether it is complete."""
+    source, pipe = write(tmp_path / "in.jsonl", ROWS), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for n in (1, 2):
+        reader = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
+        await grade(source, pipe)
+        assert (len((await reader).splitlines()), len(readings)) == (5, n)
 
 
 async def change_a_row(source, output):

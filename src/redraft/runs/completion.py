@@ -8,7 +8,7 @@ start that reads the rows deletes them first. All rows are read again if one of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import astuple
 from hashlib import sha256
@@ -29,22 +29,23 @@ def completion_digest(config: BatchConfig, summary: DatasetSummary, settings_key
 
     `columns` are those of the results.
     """
+    output = None if config.output is None else Path(config.output)
+    is_kept = output is None or (config.output != STDOUT and output.is_file())
     is_whole = config.limit is None and config.pilot is None and not config.options.budget
-    if not summary.digest or summary.bad or config.retry or not is_whole or config.output == STDOUT:
+    if not (summary.digest and is_kept and is_whole) or summary.bad or config.retry:
         return ""
     meaning = [summary.digest, settings_key, config.output, config.ordered, config.spreadsheet_safe, *columns]
     digest = sha256(to_json(meaning).encode())
-    if config.output is not None:
-        try:
-            digest.update(file_digest(Path(config.output)))
-        except OSError:
-            return ""
+    try:
+        digest.update(file_digest(output) if output else b"")
+    except OSError:
+        return ""
     return digest.hexdigest()
 
 
-def completion_data(digest: str, progress: BatchProgress, builder: ReportBuilder) -> CompletionData | None:
-    """Return what a run keeps; None if there is no digest, or a row is not finished."""
-    if not digest or progress.remaining or progress.unfinished or progress.not_started:
+def completion_data(current_digest: Callable[[], str], progress: BatchProgress, builder: ReportBuilder) -> CompletionData | None:
+    """Return what a run keeps; None if a row is not finished, or the rows must be read in any case."""
+    if progress.remaining or progress.unfinished or progress.not_started or not (digest := current_digest()):
         return None
     first, best = list(astuple(progress.first)), list(astuple(progress.best))
     figures = {"done": progress.done, "failed": progress.failed, "first": first, "best": best, **builder.as_data()}

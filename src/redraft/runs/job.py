@@ -276,7 +276,7 @@ class BatchJob:
             if (
                 not (reason or self._was_complete) and self.config.limit is None and self.config.pilot is None
             ):  # rows that this run has not seen are no longer in the input
-                completion = completion_data(self._digest(), self.progress, self.report_builder)
+                completion = completion_data(self._digest, self.progress, self.report_builder)
                 self.note(last_full_invocation=self.journal.invocation(self.config.name), completion=completion)
             state = "finished" if self.config.pilot is None else "pilot"
             self.note(state=reason or state, report=report.as_data())
