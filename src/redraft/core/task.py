@@ -74,13 +74,14 @@ class Task:
         responses: Iterable[str] = (),
     ) -> None:
         tests = None if tests is None else _tests_as_text(tests)
-        texts = {"response": response, "reference": reference, "context": context, "id": id, "tests": tests}
-        for name, value in texts.items():
+        set_field = object.__setattr__
+        texts = ("response", response), ("reference", reference), ("context", context), ("id", id), ("tests", tests)
+        for name, value in texts:
             if value is not None and value.__class__ is not str:
                 checks.text(name, value, optional=True, allow_blank=True)
+            set_field(self, name, value)
         if not (metadata is None or metadata.__class__ is dict or isinstance(metadata, Mapping)):
             raise checks.invalid_argument("metadata", 'a mapping such as {"source": "mail"} or None', metadata)
-        set_field = object.__setattr__
         set_field(self, "metadata", dict(metadata or {}))
         set_field(self, "requirements", _requirement_specs(requirements))
         set_field(self, "responses", _check_responses(responses, response))
@@ -94,8 +95,6 @@ class Task:
             set_field(self, "tool_choice", None if tool_choice is None else validate_tool_choice(tool_choice, checked_tools))
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        for name, value in texts.items():
-            set_field(self, name, value)
 
     @property
     def given_responses(self) -> tuple[str, ...]:

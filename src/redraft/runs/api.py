@@ -240,8 +240,7 @@ class BatchRun:
             resources.push_async_callback(endpoints.aclose)
         resources.push_async_callback(session.close)
         roles = self._check(dataset, summary, session)
-        run = journal.run(config.name)
-        metadata = run.metadata if run else {}
+        metadata = journal.metadata(config.name)
         config.check_files(metadata, dataset.source.paths)
         restore_capabilities(session, config.name, journal)
         if session.options.budget:

@@ -90,8 +90,7 @@ class BudgetPolicy:
 
     def note_start(self) -> None:
         """Compare the budget with that of the run so far. `was_raised` holds until a run has processed all rows."""
-        run = self.journal.run(self.run)
-        metadata = run.metadata if run else {}
+        metadata = self.journal.metadata(self.run)
         self.was_raised = bool(metadata.get("budget_raised")) or is_larger(self.budget, metadata.get("budget"))
         if self.was_raised or "budget" not in metadata:
             self.journal.update_run(self.run, budget=limits_of(self.budget), budget_raised=self.was_raised)

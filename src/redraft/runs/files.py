@@ -40,6 +40,9 @@ class NullOutput:
     def put(self, n: int, values: Mapping[str, Any]) -> None:
         """Do nothing."""
 
+    def keep(self) -> None:
+        """Do nothing."""
+
     def close(self, *, complete: bool) -> None:
         """Do nothing."""
 

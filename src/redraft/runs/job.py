@@ -27,6 +27,7 @@ from ..tables.writers import Output, merge_columns, result_column_names
 from ..telemetry import record_run
 from .allocation import BudgetAllocator, budget_unit
 from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
+from .completion import completion_data, completion_digest, restore, saved_completion
 from .config import STDOUT, BatchConfig
 from .dataset import BatchDataset, DatasetRows, DatasetSummary, PendingRow
 from .endpoints import Endpoints
@@ -88,6 +89,7 @@ class BatchJob:
     online_priors: OnlinePriors | None = field(default=None, init=False)
     processor: RowProcessor | None = field(default=None, init=False)
     report_builder: ReportBuilder = field(default_factory=ReportBuilder, init=False)
+    _was_complete: bool = field(default=False, init=False)
     _noted_spent: Mapping[str, float] | None = field(default=None, init=False)
 
     def __post_init__(self, endpoints: Endpoints) -> None:
@@ -122,7 +124,7 @@ class BatchJob:
         try:
             try:
                 with record_run(self.config.name):
-                    await files.watch_during(lambda: self.scheduler.run(executor.work(self)))
+                    await files.watch_during(lambda: self.scheduler.run(self._work(executor)))
             except asyncio.CancelledError as error:
                 self.scheduler.end("interrupted", "", now=True)  # if the cancellation came before the scheduler ran
                 error.result = self._finish(files, executor)  # type: ignore[attr-defined]
@@ -133,6 +135,28 @@ class BatchJob:
             return await self._save_priors(self._finish(files, executor), say)
         finally:
             vars(public_progress).update(vars(self.progress))
+
+    async def _work(self, executor: Executor) -> None:
+        """Process all rows, unless nothing has changed since the run was complete."""
+        if not await self._is_complete():
+            self.note(completion=None)
+            await executor.work(self)
+
+    async def _is_complete(self) -> bool:
+        """Return whether an earlier start has completed this run; if so, keep its output, and take its figures for the report."""
+        saved = None if self.scheduler.reason or self.budget.was_raised else saved_completion(self.journal, self.config.name)
+        if saved is None or await asyncio.to_thread(self._digest) != saved["digest"]:
+            return False
+        if (builder := restore(saved, self.progress)) is None:
+            return False
+        self.report_builder, self._was_complete = builder, True
+        self.output.keep()
+        return True
+
+    def _digest(self) -> str:
+        """Return the digest of the run as it is now (see `completion_digest`)."""
+        columns = self.config.result_columns(*self.session.common_grading)
+        return completion_digest(self.config, self.summary, self.keys.shared, columns)
 
     def show_price(self) -> None:
         """Copy the latest price into the progress."""
@@ -151,16 +175,15 @@ class BatchJob:
 
     def _settings_so_far(self) -> dict[str, Any]:
         """Return the parts of all settings that this run has had, by the key of the settings; the present ones are last."""
-        run = self.journal.run(self.config.name)
-        settings = dict(run.metadata.get("settings", {})) if run else {}
+        settings = dict(self.journal.metadata(self.config.name).get("settings", {}))
         settings.pop(self.keys.shared, None)
         return settings | {self.keys.shared: self.keys.settings}
 
     def _judges_so_far(self) -> dict[str, Any]:
         """Return the judges of all settings that this run has had, by the key of the settings: their prompts follow from them."""
-        run, (panel, roles) = self.journal.run(self.config.name), self.session.common_panel()
+        panel, roles = self.session.common_panel()
         judges = {grader.name: data for grader in panel if (data := judge_data(roles.graders[grader.name]))}
-        known = run.metadata.get("judges", {}) if run else {}
+        known = self.journal.metadata(self.config.name).get("judges", {})
         return dict([*({**known, self.keys.shared: judges}.items())][-MAX_SETTINGS:])
 
     def _choose_policies(self, say: Callable[[str], object]) -> None:
@@ -251,9 +274,10 @@ class BatchJob:
             self._note_spent()
             self.budget.note_end(any_processed=bool(self.progress.processed_rows), complete=not reason)
             if (
-                not reason and self.config.limit is None and self.config.pilot is None
+                not (reason or self._was_complete) and self.config.limit is None and self.config.pilot is None
             ):  # rows that this run has not seen are no longer in the input
-                self.note(last_full_invocation=self.journal.invocation(self.config.name))
+                completion = completion_data(self._digest, self.progress, self.report_builder)
+                self.note(last_full_invocation=self.journal.invocation(self.config.name), completion=completion)
             state = "finished" if self.config.pilot is None else "pilot"
             self.note(state=reason or state, report=report.as_data())
         report = files.with_advice(report)

@@ -232,5 +232,4 @@ def second_looks_in(trace: Trace) -> int:
 
 def saved_schedules(journal: Journal, run: str) -> dict[str, Any]:
     """Return the schedules of a run in its journal, by the key of the settings."""
-    info = journal.run(run)
-    return dict(info.metadata.get("online_priors", {})) if info else {}
+    return dict(journal.metadata(run).get("online_priors", {}))

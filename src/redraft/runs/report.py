@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from math import sqrt
 from typing import Any
 
@@ -15,6 +15,8 @@ from .progress import BatchProgress, Mean, format_price
 from .row_result import NOT_STARTED, RowResult
 
 MAX_REASON = 300
+COUNTS = ("improved", "unchanged", "regressed", "unsure", "broken")
+COUNTERS = ("stops", "diagnoses", "errors", "bases")
 Z = 1.959964  # two-sided 95 % of a normal distribution
 
 
@@ -109,6 +111,25 @@ class ReportBuilder:
             if n and score is not None and before is not None:
                 stats.gain.add(score - before)
             before = score
+
+    def as_data(self) -> dict[str, Any]:
+        """Return plain data, from which `from_data` makes an equal object."""
+        return {
+            "uplift": list(astuple(self.uplift)),
+            "counts": {name: getattr(self, name) for name in COUNTS},
+            "counters": {name: dict(getattr(self, name)) for name in COUNTERS},
+            "reasons": self.reasons,
+            "iterations": [[*astuple(it.gain), it.rows, it.calls, it.cost] for _, it in sorted(self.iterations.items())],
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> ReportBuilder:
+        """Return what `as_data` described."""
+        iterations = {n: IterationStats(Mean(gains, gain), *more) for n, (gains, gain, *more) in enumerate(data["iterations"])}
+        rows, mean, squares = data["uplift"]
+        counters: dict[str, Any] = {name: Counter(data["counters"][name]) for name in COUNTERS}
+        uplift = RunningMean(rows, mean, squares)
+        return cls(uplift, **data["counts"], **counters, reasons=data["reasons"], iterations=iterations)
 
 
 @dataclass(frozen=True)

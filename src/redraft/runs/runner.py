@@ -374,7 +374,6 @@ async def make_session(  # noqa: PLR0917
 
 def restore_capabilities(session: Session, name: str, journal: Journal) -> None:
     """Load what earlier processes have learned about the endpoints from the journal, and save there what this one learns."""
-    run = journal.run(name)
     capabilities = session.capabilities
-    capabilities.restore(run.metadata.get("capabilities", {}) if run else {})
+    capabilities.restore(journal.metadata(name).get("capabilities", {}))
     capabilities.on_change = lambda: journal.update_run(name, capabilities=capabilities.as_data())

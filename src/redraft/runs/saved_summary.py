@@ -48,15 +48,20 @@ def dataset_digest(dataset: BatchDataset, on_read: Callable[[], object]) -> str:
     digest = sha256(to_json([VERSION, source.name, *map(str, source.paths), *meaning]).encode())
     try:
         for path in source.paths:
-            with path.open("rb", buffering=0) as file:
-                content = sha256()
-                for piece in iter(partial(file.read, BYTES_PER_READ), b""):
-                    content.update(piece)
-                    on_read()
-                digest.update(content.digest())
+            digest.update(file_digest(path, on_read))
     except OSError:
         return ""
     return digest.hexdigest()
+
+
+def file_digest(path: Path, on_read: Callable[[], object] = int) -> bytes:
+    """Return the SHA-256 of a file. Raises OSError."""
+    digest = sha256()
+    with path.open("rb", buffering=0) as file:
+        for piece in iter(partial(file.read, BYTES_PER_READ), b""):
+            digest.update(piece)
+            on_read()
+    return digest.digest()
 
 
 def summary_data(summary: DatasetSummary) -> dict[str, Any] | None:
@@ -73,8 +78,7 @@ def _saved_summary(journal: Path, run: str, digest: str) -> DatasetSummary | Non
     if not journal.exists():
         return None
     with suppress(StoreError), closing(Journal(journal, create=False, read_only=True)) as opened:  # the run itself reports it
-        info = opened.run(run)
-        data = info.metadata.get("dataset") if info else None
+        data = opened.metadata(run).get("dataset")
         if isinstance(data, Mapping) and data.keys() == {*SAVED_FIELDS} and data["digest"] == digest:
             numbers = {name: value for name, value in data.items() if name != "digest"}
             is_valid = all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers.values()) and numbers["total"]

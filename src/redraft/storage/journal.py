@@ -92,6 +92,19 @@ class CapabilitiesData(TypedDict):
     formats: Mapping[str, FormatData]
 
 
+class CompletionData(TypedDict):
+    digest: str
+    done: int
+    failed: int
+    first: list[float]
+    best: list[float]
+    uplift: list[float]
+    counts: Mapping[str, int]
+    counters: Mapping[str, Mapping[str, int]]
+    reasons: Mapping[str, str]
+    iterations: list[list[float | None]]
+
+
 class RunMetadata(TypedDict, total=False):
     """The keys of a run's metadata that Redraft reads back, and their types. Other keys are for people."""
 
@@ -109,6 +122,7 @@ class RunMetadata(TypedDict, total=False):
     provider_batches: ProviderBatchesData | None
     capabilities: Mapping[str, CapabilitiesData]
     report: Mapping[str, Any] | None
+    completion: CompletionData | None
     model: str | None
 
 
@@ -275,6 +289,12 @@ class Journal:
         self.flush()
         records = self._database.read(f"{SELECT_RUNS} WHERE name = ?", json.dumps(name))
         return self._run_info(*records[0]) if records else None
+
+    def metadata(self, name: str) -> Mapping[str, Any]:
+        """Return the metadata of a run, without counting its rows; {} if there is no run of that name."""
+        self.flush()
+        records = self._database.read(f"{SELECT_RUNS} WHERE name = ?", json.dumps(name))
+        return self._parse_run(records[0])[1].metadata if records else {}
 
     def has_run(self, name: str) -> bool:
         """Return whether there is a run of that name, also one that is not committed yet."""

@@ -280,6 +280,7 @@ def _create_journal(path: Path) -> None:
     with TemporaryDirectory() as folder:
         temporary = Path(folder) / "journal"
         with closing(open_connection(temporary, "mode=rwc")) as connection:
+            connection.execute("PRAGMA synchronous = OFF")  # the copy of this file is synchronized
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
             connection.executescript(TABLES)

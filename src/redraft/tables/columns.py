@@ -200,8 +200,8 @@ class RowMapping:
         }
         return [(role, name, read) for role, read in readers.items() if (name := getattr(self.columns, role))]
 
-    def _messages_and_answer(self, values: Mapping[str, Any]) -> tuple[list[Message], str | None]:
-        """Return the messages without the answer at their end, and that answer."""
+    def _messages_and_answer(self, values: Mapping[str, Any]) -> tuple[str | list[Message], str | None]:
+        """Return the prompt, or the messages without the answer at their end, and that answer."""
         name = self.columns.messages or self.columns.prompt
         assert name
         value = value_at(values, name)
@@ -212,8 +212,7 @@ class RowMapping:
         if not value.strip():
             raise ValueError(f"{name!r} is empty")
         added = text_at(values, self.input_column) if self.input_column else None
-        prompt = f"{value}\n\n{added}" if added and added.strip() else value
-        return [{"role": "user", "content": prompt}], None
+        return f"{value}\n\n{added}" if added and added.strip() else value, None
 
     def _requirements(self, values: Mapping[str, Any], name: str) -> tuple[str, ...]:
         """Return the requirements: a list, JSON of one, or a text with line ends or semicolons between them."""

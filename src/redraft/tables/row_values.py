@@ -249,9 +249,11 @@ def _has_content(message: Message) -> bool:
     return bool(content.strip() if isinstance(content, str) else content)
 
 
-def with_system(messages: list[Message], system: str | None, name: str | None) -> list[Message]:
+def with_system(messages: str | list[Message], system: str | None, name: str | None) -> str | list[Message]:
     if not system or not system.strip():
         return messages
+    if isinstance(messages, str):
+        return [{"role": "system", "content": system}, {"role": "user", "content": messages}]
     if messages[0]["role"] == "system":
         raise ValueError(f"{name!r} holds a system message, but the messages begin with one")
     return [{"role": "system", "content": system}, *messages]

@@ -312,6 +312,11 @@ class Output:
             self._write(self._run_guarded(self._buffer.pop, n))
         self._run_guarded(self._sink.close)
 
+    def keep(self) -> None:
+        """Close the output and leave the file as it was, because all rows are in it already."""
+        self._closed = True
+        self._sink.abort()
+
     def _write(self, line: bytes) -> None:
         try:
             self._sink.write(line)

@@ -61,6 +61,7 @@ INTERNAL = (  # metadata of a run that is not shown as it is
     "online_priors",
     "budget_raised",
     "report",
+    "completion",
 )
 ELSEWHERE = ("output", "journal", "run", "rows", "by_iteration")  # of a report: shown above, or too long for a line
 
