@@ -141,8 +141,11 @@ class Trace:
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.records:
+        records = self.records
+        if not records:
             self.__dict__.update(_views_without_records())
+        elif len(records) == 1 and (answer := records[0]).__class__ is Candidate and answer.role == "given" and not answer.tool_calls:
+            self.__dict__.update(_views_of_answer(answer, self.graders))
 
     def __add__(self, record: Record) -> Trace:
         extended = object.__new__(Trace)
@@ -180,11 +183,11 @@ class Trace:
                 views[name] = cached[name]
         if "aggregates" in cached and id not in [r.candidate for r in self.records if type(r) is Feedback]:
             views["feedback"] = {**self.feedback, id: ()}
-            views["aggregates"] = {**self.aggregates, id: (float(not self.graders.has_musts), None)}
+            views["aggregates"] = {**self.aggregates, id: (float(not extended.graders.has_musts), None)}
             views["scores"] = {**self.scores, id: None}
-            if cached.get("graded_candidates") and self.scorers and not self.outcome:  # it is none of them yet
+            if "graded_candidates" in cached and self.scorers and not self.outcome:  # it is none of them yet
                 views["graded_candidates"] = self.graded_candidates
-                if "best" in cached:
+                if "best" in cached and self.graded_candidates:
                     views["best"] = self.best
 
     def _add_feedback(self, feedback: Feedback, extended: Trace) -> None:
@@ -207,7 +210,8 @@ class Trace:
             return
         views["aggregates"], views["scores"] = {**self.aggregates, id: aggregate}, {**self.scores, id: aggregate[1]}
         graded = self.__dict__.get("graded_candidates")
-        if graded and before[1] is None and aggregate[1] is not None and graded[-1].id < id and not self.only_critics:
+        is_new = before[1] is None and aggregate[1] is not None and not self.only_critics
+        if is_new and graded is not None and (not graded or graded[-1].id < id):
             views["graded_candidates"] = [*graded, self.by_id[id]]
 
     def _keeps_critics(self, feedback: Feedback, extended: Trace) -> bool:
@@ -688,6 +692,20 @@ def _views_without_records() -> dict[str, Any]:
         "scores": {},
         "comparisons": [],
         "replaced_ids": set(),
+        "graded_candidates": [],
+    }
+
+
+def _views_of_answer(answer: Candidate, graders: Panel) -> dict[str, Any]:
+    """Return the views of a trace with one given answer, as most rows to be graded have."""
+    id = answer.id
+    return _views_without_records() | {
+        "records_by_slot": {answer.slot: answer},
+        "candidates": [answer],
+        "by_id": {id: answer},
+        "feedback": {id: ()},
+        "aggregates": {id: (float(not graders.has_musts), None)},
+        "scores": {id: None},
     }
 
 
