@@ -141,19 +141,13 @@ class Trace:
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        records = self.records
-        if not records:
-            self.__dict__.update(_views_without_records())
-        elif len(records) == 1 and (answer := records[0]).__class__ is Candidate and answer.role == "given" and not answer.tool_calls:
-            self.__dict__.update(_views_of_answer(answer, self.graders))
+        if len(self.records) < 2:
+            self.__dict__.update(_views_at_start(self))
 
     def __add__(self, record: Record) -> Trace:
         extended = object.__new__(Trace)
         cached, views, kind = self.__dict__, extended.__dict__, record.__class__
-        views["records"] = (*self.records, record)
-        for name in UNAFFECTED_VIEWS[kind]:
-            if name in cached:
-                views[name] = cached[name]
+        views.update({name: cached[name] for name in UNAFFECTED_VIEWS[kind] if name in cached}, records=(*self.records, record))
         if kind is Failure:
             return extended
         if "records_by_slot" in cached:
@@ -670,9 +664,12 @@ def _in_order(feedback: Sequence[Feedback]) -> tuple[Feedback, ...]:
     return tuple(feedback) if len(feedback) < 2 else tuple(sorted(feedback, key=attrgetter("grader", "repeat")))
 
 
-def _views_without_records() -> dict[str, Any]:
-    """Return the views of a trace without records. They are its own, since a user's plan may change a list that it is given."""
-    return {
+def _views_at_start(trace: Trace) -> dict[str, Any]:
+    """Return the views of a trace without records, or with one given answer, as a row to be graded has; none after another record.
+
+    They are its own, since a user's plan may change a list that it is given.
+    """
+    views: dict[str, Any] = {
         "records_by_slot": {},
         "failures": {},
         "outcome": None,
@@ -694,17 +691,18 @@ def _views_without_records() -> dict[str, Any]:
         "replaced_ids": set(),
         "graded_candidates": [],
     }
-
-
-def _views_of_answer(answer: Candidate, graders: Panel) -> dict[str, Any]:
-    """Return the views of a trace with one given answer, as most rows to be graded have."""
+    if not trace.records:
+        return views
+    answer = trace.records[0]
+    if not isinstance(answer, Candidate) or answer.role != "given" or answer.tool_calls:
+        return {}
     id = answer.id
-    return _views_without_records() | {
+    return views | {
         "records_by_slot": {answer.slot: answer},
         "candidates": [answer],
         "by_id": {id: answer},
         "feedback": {id: ()},
-        "aggregates": {id: (float(not graders.has_musts), None)},
+        "aggregates": {id: (float(not trace.graders.has_musts), None)},
         "scores": {id: None},
     }
 
