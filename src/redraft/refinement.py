@@ -286,8 +286,8 @@ async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
     async with RefinementRun(refinement) as run:
         with run.telemetry() as record_steps:
             async with run.engine(record_steps) as engine:
-                while trace := await run.next_trace(engine):
-                    yield trace
+                while not engine.is_over:
+                    yield await run.next_trace(engine)
 
 
 class RefinementRun:
@@ -316,12 +316,10 @@ class RefinementRun:
         plan, by_rounds = refinement.next_steps or refinement.plan, returns_rounds(refinement.plan)
         return Engine(self.trace, plan, record_steps(refinement.perform), self._persist, by_rounds=by_rounds)
 
-    async def next_trace(self, engine: Engine) -> Trace | None:
-        """Return the next trace, whose new record is stored and passed on; None after the one with an outcome."""
+    async def next_trace(self, engine: Engine) -> Trace:
+        """Return the next trace, whose new record is stored and passed on. Not once the engine is over."""
         trace = await engine.next_trace()
         if trace is None:
-            if self.trace.outcome:
-                return None
             trace = engine.trace = with_outcome(self.trace, self._refinement.plan)
         self._add(trace)
         return trace
@@ -388,8 +386,8 @@ async def final_trace(refinement: Refinement) -> Trace:
     async with RefinementRun(refinement) as run:
         with run.telemetry() as record_steps:
             async with run.engine(record_steps) as engine:
-                while latest := await run.next_trace(engine):
-                    trace = latest
+                while not engine.is_over:
+                    trace = await run.next_trace(engine)
     return trace
 
 

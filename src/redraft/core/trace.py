@@ -697,14 +697,11 @@ def _views_at_start(trace: Trace) -> dict[str, Any]:
     if not isinstance(answer, Candidate) or answer.role != "given" or answer.tool_calls:
         return {}
     id = answer.id
-    return views | {
-        "records_by_slot": {answer.slot: answer},
-        "candidates": [answer],
-        "by_id": {id: answer},
-        "feedback": {id: ()},
-        "aggregates": {id: (float(not trace.graders.has_musts), None)},
-        "scores": {id: None},
-    }
+    views["records_by_slot"][answer.slot] = views["by_id"][id] = answer
+    views["candidates"].append(answer)
+    views["feedback"][id], views["scores"][id] = (), None
+    views["aggregates"][id] = float(not trace.graders.has_musts), None
+    return views
 
 
 # What a record of each kind leaves unchanged: fields and views. `+` copies them to the new trace, so that planning stays fast.
