@@ -55,7 +55,7 @@ def dumps(value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] 
 def dumps_text(value: Any) -> str:
     """Return an object or array as a text of JSON: as `dumps`, but as `json` spells it if a number may not be finite."""
     text = dumps(value).decode()
-    return text if "null" not in text or _is_finite(value) else to_json(value)
+    return text if _is_finite(value) or "null" not in text else to_json(value)
 
 
 def _is_finite(value: Any) -> bool:

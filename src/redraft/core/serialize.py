@@ -56,17 +56,16 @@ def pack(value: Any) -> dict[str, Any]:
 
 def _set_fields(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that do not hold their default, as they are."""
-    names, defaults, values = _fields_of(value.__class__)
-    fields = zip(names, defaults, values(value), strict=False)
-    return {name: v for name, default, v in fields if v is not default and v != default}
+    defaults, field_values = _fields_of(value.__class__)
+    values = zip(defaults, field_values(value), strict=False)
+    return {name: v for (name, default), v in values if v is not default and v != default}
 
 
 @cache
-def _fields_of(kind: Any) -> tuple[list[str], list[Any], Callable[[Any], tuple[Any, ...]]]:
-    """Return the names of the fields of a dataclass, their defaults, and a function that returns their values (and the class)."""
-    names = [f.name for f in fields(kind)]
-    defaults = [f.default_factory() if f.default_factory is not MISSING else f.default for f in fields(kind)]
-    return names, defaults, attrgetter(*names, "__class__")  # of a single name it would return no tuple
+def _fields_of(kind: Any) -> tuple[list[tuple[str, Any]], Callable[[Any], tuple[Any, ...]]]:
+    """Return the fields of a dataclass with their defaults, and a function that returns their values (and the class)."""
+    defaults = [(f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(kind)]
+    return defaults, attrgetter(*(name for name, _ in defaults), "__class__")  # of a single name it would return no tuple
 
 
 def _to_jsonable(value: Any) -> Any:

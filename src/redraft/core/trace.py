@@ -145,9 +145,10 @@ class Trace:
             self.__dict__.update(_views_at_start(self))
 
     def __add__(self, record: Record) -> Trace:
-        extended = object.__new__(Trace)
-        cached, views, kind = self.__dict__, extended.__dict__, record.__class__
-        views.update({name: cached[name] for name in UNAFFECTED_VIEWS[kind] if name in cached}, records=(*self.records, record))
+        extended, cached, kind = object.__new__(Trace), self.__dict__, record.__class__
+        views = {name: cached[name] for name in UNAFFECTED_VIEWS[kind] if name in cached}
+        views["records"] = (*self.records, record)
+        object.__setattr__(extended, "__dict__", views)
         if kind is Failure:
             return extended
         if "records_by_slot" in cached:
