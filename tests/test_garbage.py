@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from redraft import ScriptedModel
+from redraft import ScriptedModel, refine_many
 from redraft.garbage import RARELY, rare_collection
 from redraft.runs import batch
 
@@ -33,6 +33,19 @@ async def test_a_batch_looks_for_cycles_rarely(tmp_path, set_threshold, own, dur
     rows = [{"id": "1", "prompt": "q", "response": "a"}]
     await batch(rows, tmp_path / "out.jsonl", ScriptedModel(["a"]), grade, mode="grade")
     assert (seen, gc.get_threshold()) == ([during], before)
+
+
+async def test_many_refinements_look_for_cycles_rarely(set_threshold):
+    """As a batch does."""
+    seen = []
+
+    def grade(text):
+        seen.append(gc.get_threshold()[0])
+        return 1.0
+
+    set_threshold(700)
+    await refine_many(["p", "q"], ScriptedModel(["a", "b"]), grade)
+    assert (seen, gc.get_threshold()[0]) == ([RARELY[0]] * 2, 700)
 
 
 def test_what_the_program_sets_meanwhile_stays(set_threshold):

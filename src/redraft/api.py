@@ -12,6 +12,7 @@ from .core.cancellation import cancel_and_wait
 from .core.task import Task
 from .core.trace import Trace
 from .errors import RedraftError
+from .garbage import rare_collection
 from .options import Options
 from .refinement import (
     Refinement,
@@ -240,6 +241,7 @@ async def refine_many(
     running: list[asyncio.Task[Result[Any]]] = []
     try:
         async with AsyncExitStack() as cleanup:
+            cleanup.enter_context(rare_collection())
             session = Session(Options.from_settings(settings, answer), await resolve_model(model), graders, judge)
             cleanup.push_async_callback(session.close)
             deadline_at = session.options.deadline_at

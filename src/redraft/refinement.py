@@ -17,7 +17,7 @@ from .answers import AnswerForm
 from .checks import format_value
 from .core.engine import Engine
 from .core.fields import FORM_SETTING, JSON_FORM
-from .core.records import Candidate, Outcome, StopReason
+from .core.records import Candidate, Outcome, Record, StopReason
 from .core.steps import Stop
 from .core.task import Message, Task, message_text
 from .core.trace import Trace
@@ -151,24 +151,23 @@ def make_refinement(
         roles = replace(roles, sampling=sampling)
     for check in checks:
         check(task)
-    trace = Trace(task, panel, earlier.records, earlier.resumed_at, earlier.settings) if earlier else Trace(task, panel)
+    records: tuple[Record, ...] = earlier.records if earlier else ()
+    recorded: Mapping[str, Any] = earlier.settings if earlier else {}
     if options.answer:
-        trace = _with_form(trace, options.answer)
+        records, recorded = _in_form(records, recorded, options.answer)
         given = tuple([options.answer.extract(text, given=True) for text in given])
     if (prompts := prompts_of(options.plan or options)) and (prompts.draft or prompts.refine):
         prompts.check_task(task)
     session_plan = session.plan_for(writes=roles.writer is not None, noisy=is_noisy)
     plan = plan or session_plan
     settings = plan_settings(plan) if settings is None else settings
-    if not earlier:
-        trace = _with_plan_settings(trace, settings)
-    if len(given) == 1:
-        trace += Candidate(0, given[0])  # which keeps the views
-    elif given:
-        trace = replace(trace, records=(*trace.records, *[Candidate(id, text) for id, text in enumerate(given)]))
+    records = (*records, *[Candidate(id, text) for id, text in enumerate(given)])
     if earlier:
+        trace = Trace(task, panel, records, earlier.resumed_at, recorded)
         trace = reopen_if_needed(trace, with_original_settings(trace, session_plan, options))
         trace = _with_plan_settings(trace, settings)
+    else:
+        trace = Trace(task, panel, records, len(records), {**recorded, **settings})
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if session.has_limits or deadline_at is not None:
@@ -225,21 +224,23 @@ def prompt_data(prompt: DraftPrompt | RefinePrompt) -> dict[str, str]:
     return {"function": str(name), "fingerprint": grader_fingerprint(prompt, lambda _: None)}
 
 
-def _with_form(trace: Trace, form: AnswerForm[Any]) -> Trace:
-    """Record the form of the answer in the settings of the trace, and extract answers that were given with the trace.
+def _in_form(
+    records: tuple[Record, ...], settings: Mapping[str, Any], form: AnswerForm[Any]
+) -> tuple[tuple[Record, ...], Mapping[str, Any]]:
+    """Return the records of a trace, with the answers in them that were given extracted, and its settings with the form.
 
     Raises ConfigError if the trace has answers of another form.
     """
-    kind, saved = f"{JSON_FORM if form.is_json else 'text'}:{form.fingerprint}", trace.settings.get(FORM_SETTING)
-    if saved is None and all(isinstance(record, Candidate) and record.role == "given" for record in trace.records):
-        given = (replace(candidate, text=form.extract(candidate.text, given=True)) for candidate in trace.candidates)
-        trace = replace(trace, records=tuple(given))
-    elif trace.records and saved != kind:
+    kind, saved = f"{JSON_FORM if form.is_json else 'text'}:{form.fingerprint}", settings.get(FORM_SETTING)
+    given = [record for record in records if isinstance(record, Candidate) and record.role == "given"]
+    if saved is None and len(given) == len(records):
+        records = tuple([replace(candidate, text=form.extract(candidate.text, given=True)) for candidate in given])
+    elif records and saved != kind:
         raise ConfigError(
             f"answer: the trace was made with {'another' if saved else 'no'} form of answer, so its grades do not say whether an "
             f"answer is valid as {form.name}; pass its task, with the best answer as `response`"
         )
-    return replace(trace, settings={**trace.settings, FORM_SETTING: kind})
+    return records, {**settings, FORM_SETTING: kind}
 
 
 MODEL_DISABLED_MESSAGE = (
@@ -285,8 +286,8 @@ async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
     async with RefinementRun(refinement) as run:
         with run.telemetry() as record_steps:
             async with run.engine(record_steps) as engine:
-                while trace := await run.next_trace(engine):
-                    yield trace
+                while not engine.is_over:
+                    yield await run.next_trace(engine)
 
 
 class RefinementRun:
@@ -315,12 +316,10 @@ class RefinementRun:
         plan, by_rounds = refinement.next_steps or refinement.plan, returns_rounds(refinement.plan)
         return Engine(self.trace, plan, record_steps(refinement.perform), self._persist, by_rounds=by_rounds)
 
-    async def next_trace(self, engine: Engine) -> Trace | None:
-        """Return the next trace, whose new record is stored and passed on; None after the one with an outcome."""
+    async def next_trace(self, engine: Engine) -> Trace:
+        """Return the next trace, whose new record is stored and passed on. Not once the engine is over."""
         trace = await engine.next_trace()
         if trace is None:
-            if self.trace.outcome:
-                return None
             trace = engine.trace = with_outcome(self.trace, self._refinement.plan)
         self._add(trace)
         return trace
@@ -387,8 +386,8 @@ async def final_trace(refinement: Refinement) -> Trace:
     async with RefinementRun(refinement) as run:
         with run.telemetry() as record_steps:
             async with run.engine(record_steps) as engine:
-                while latest := await run.next_trace(engine):
-                    trace = latest
+                while not engine.is_over:
+                    trace = await run.next_trace(engine)
     return trace
 
 

@@ -47,6 +47,11 @@ class Engine:
     async def __aenter__(self) -> Self:
         return self
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the trace has an outcome, and no further record has arrived."""
+        return not self._arrived and self.trace.outcome is not None
+
     async def next_trace(self) -> Trace | None:
         """Return the trace after the next record; None when it has an outcome, or when the plan has no more steps."""
         if not self._arrived:

@@ -141,16 +141,14 @@ class Trace:
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.records:
-            self.__dict__.update(_views_without_records())
+        if len(self.records) < 2:
+            self.__dict__.update(_views_at_start(self))
 
     def __add__(self, record: Record) -> Trace:
-        extended = object.__new__(Trace)
-        cached, views, kind = self.__dict__, extended.__dict__, record.__class__
+        extended, cached, kind = object.__new__(Trace), self.__dict__, record.__class__
+        views = {name: cached[name] for name in UNAFFECTED_VIEWS[kind] if name in cached}
         views["records"] = (*self.records, record)
-        for name in UNAFFECTED_VIEWS[kind]:
-            if name in cached:
-                views[name] = cached[name]
+        object.__setattr__(extended, "__dict__", views)
         if kind is Failure:
             return extended
         if "records_by_slot" in cached:
@@ -180,11 +178,11 @@ class Trace:
                 views[name] = cached[name]
         if "aggregates" in cached and id not in [r.candidate for r in self.records if type(r) is Feedback]:
             views["feedback"] = {**self.feedback, id: ()}
-            views["aggregates"] = {**self.aggregates, id: (float(not self.graders.has_musts), None)}
+            views["aggregates"] = {**self.aggregates, id: (float(not extended.graders.has_musts), None)}
             views["scores"] = {**self.scores, id: None}
-            if cached.get("graded_candidates") and self.scorers and not self.outcome:  # it is none of them yet
+            if "graded_candidates" in cached and self.scorers and not self.outcome:  # it is none of them yet
                 views["graded_candidates"] = self.graded_candidates
-                if "best" in cached:
+                if "best" in cached and self.graded_candidates:
                     views["best"] = self.best
 
     def _add_feedback(self, feedback: Feedback, extended: Trace) -> None:
@@ -207,7 +205,8 @@ class Trace:
             return
         views["aggregates"], views["scores"] = {**self.aggregates, id: aggregate}, {**self.scores, id: aggregate[1]}
         graded = self.__dict__.get("graded_candidates")
-        if graded and before[1] is None and aggregate[1] is not None and graded[-1].id < id and not self.only_critics:
+        is_new = before[1] is None and aggregate[1] is not None and not self.only_critics
+        if is_new and graded is not None and (not graded or graded[-1].id < id):
             views["graded_candidates"] = [*graded, self.by_id[id]]
 
     def _keeps_critics(self, feedback: Feedback, extended: Trace) -> bool:
@@ -666,9 +665,12 @@ def _in_order(feedback: Sequence[Feedback]) -> tuple[Feedback, ...]:
     return tuple(feedback) if len(feedback) < 2 else tuple(sorted(feedback, key=attrgetter("grader", "repeat")))
 
 
-def _views_without_records() -> dict[str, Any]:
-    """Return the views of a trace without records. They are its own, since a user's plan may change a list that it is given."""
-    return {
+def _views_at_start(trace: Trace) -> dict[str, Any]:
+    """Return the views of a trace without records, or with one given answer, as a row to be graded has; none after another record.
+
+    They are its own, since a user's plan may change a list that it is given.
+    """
+    views: dict[str, Any] = {
         "records_by_slot": {},
         "failures": {},
         "outcome": None,
@@ -688,7 +690,19 @@ def _views_without_records() -> dict[str, Any]:
         "scores": {},
         "comparisons": [],
         "replaced_ids": set(),
+        "graded_candidates": [],
     }
+    if not trace.records:
+        return views
+    answer = trace.records[0]
+    if not isinstance(answer, Candidate) or answer.role != "given" or answer.tool_calls:
+        return {}
+    id = answer.id
+    views["records_by_slot"][answer.slot] = views["by_id"][id] = answer
+    views["candidates"].append(answer)
+    views["feedback"][id], views["scores"][id] = (), None
+    views["aggregates"][id] = float(not trace.graders.has_musts), None
+    return views
 
 
 # What a record of each kind leaves unchanged: fields and views. `+` copies them to the new trace, so that planning stays fast.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from ..core.steps import Step, Stop
 from ..core.trace import Trace
@@ -46,4 +47,9 @@ def returns_rounds(plan: Plan) -> bool:
 
     A user's function or subclass may return what ours returns, and stop after feedback.
     """
-    return is_own(type(plan)) and is_own(type(getattr(plan, "base_plan", plan)))
+    return _are_own((type(plan), type(getattr(plan, "base_plan", plan))))
+
+
+@cache
+def _are_own(kinds: tuple[type, ...]) -> bool:
+    return all(map(is_own, kinds))

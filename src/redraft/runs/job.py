@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field, replace
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 from ..errors import StoreError
@@ -44,6 +46,7 @@ from .scheduler import Scheduler
 ROWS_PER_CALL = 2  # rows under way at most, for each call that may be in flight
 MAX_SETTINGS = 8  # of one run whose judges are kept
 MAX_WAITING = 200_000  # rows that may wait for an earlier one to be written
+NOTE_INTERVAL = 1.0  # seconds between two notes of what was spent
 
 
 class Executor(Protocol):
@@ -91,6 +94,7 @@ class BatchJob:
     report_builder: ReportBuilder = field(default_factory=ReportBuilder, init=False)
     _was_complete: bool = field(default=False, init=False)
     _noted_spent: Mapping[str, float] | None = field(default=None, init=False)
+    _noted_at: float = field(default=-inf, init=False)
 
     def __post_init__(self, endpoints: Endpoints) -> None:
         name, session = self.config.name, self.session
@@ -100,7 +104,7 @@ class BatchJob:
         self.budget = BudgetPolicy(self.config.options.budget, self.plan, self.journal, name)
         self.share = WholeBudget(self.session, self.journal, name, self.summary.total, self.keys.shared)
         self.rows = DatasetRows(
-            self.dataset, self.summary, self.keys, self.journal, name, self.rejects.put, before_chunk=self._note_spent
+            self.dataset, self.summary, self.keys, self.journal, name, self.rejects.put, before_chunk=self._note_spent_regularly
         )
 
     @property
@@ -283,6 +287,12 @@ class BatchJob:
         report = files.with_advice(report)
         files.close()
         return report
+
+    def _note_spent_regularly(self) -> None:
+        """Save what was spent, but not within NOTE_INTERVAL: it takes an estimate of each call in flight."""
+        if (now := monotonic()) >= self._noted_at + NOTE_INTERVAL:
+            self._noted_at = now
+            self._note_spent()
 
     def _note_spent(self) -> None:
         """Save what was spent, for a later run with a budget. With a budget the tracker saves every change itself."""

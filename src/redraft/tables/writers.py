@@ -59,17 +59,17 @@ class ResumableJsonl:
         resume = resume and path.exists()
         self._file: FileIO = open_following_links(path, os.O_RDWR if resume else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC)
         self._existing: IO[bytes] | None = BufferedReader(open_following_links(path, os.O_RDONLY), BUFFER_BYTES) if resume else None
-        self._buffer = bytearray()
-        self._buffered_lines = 0
+        self._buffer: list[bytes] = []  # a bytearray would be copied again and again as it grows
+        self._buffered_bytes = 0
         self._durable_bytes = 0
         self._flushed_at = monotonic()
 
     def write(self, line: bytes) -> None:
         if self._existing is not None and self._matches_existing(self._existing, line):
             return
-        self._buffer += line
-        self._buffered_lines += 1
-        if len(self._buffer) >= BUFFER_BYTES or monotonic() - self._flushed_at >= FLUSH_INTERVAL:
+        self._buffer.append(line)
+        self._buffered_bytes += len(line)
+        if self._buffered_bytes >= BUFFER_BYTES or monotonic() - self._flushed_at >= FLUSH_INTERVAL:
             self._flush()
 
     def close(self) -> None:
@@ -131,13 +131,13 @@ class ResumableJsonl:
         if os.fstat(self._file.fileno()).st_size != self._durable_bytes:
             self.durable_rows = 0
             raise OSError(EIO, "another program has changed it")
-        remaining = memoryview(bytes(self._buffer))
+        remaining = memoryview(b"".join(self._buffer))
         while remaining:
             remaining = remaining[self._file.write(remaining) :]
-        self._durable_bytes += len(self._buffer)
-        self.durable_rows += self._buffered_lines
+        self._durable_bytes += self._buffered_bytes
+        self.durable_rows += len(self._buffer)
         self._buffer.clear()
-        self._buffered_lines, self._flushed_at = 0, monotonic()
+        self._buffered_bytes, self._flushed_at = 0, monotonic()
 
 
 class StreamSink:

@@ -142,7 +142,8 @@ def record_run(name: str) -> Iterator[None]:
 
 def begin_row(run: str, row: str) -> None:
     """Record the next refinement of this asyncio task as a row of a batch: a trace of its own."""
-    _ROW.set(RowOfRun(run, row))
+    if active_recorder():
+        _ROW.set(RowOfRun(run, row))
 
 
 @contextmanager
