@@ -154,7 +154,8 @@ class EndpointLimiter:
         is_limited = self._circuit.is_open or self._rates or self._fatal_error
         ready = 0 if is_limited or 0 < seconds < inf or self.pause_left > 0 else self.limit // READY_SHARE
         if self.queue_length or seconds > 0:
-            return ready - self.queue_length
+            free = ready - self.queue_length
+            return free if 2 * free > ready else min(free, 0)  # several at a time take less CPU than one by one
         return 1 if is_limited else self.limit - self.in_flight + ready
 
     @property
