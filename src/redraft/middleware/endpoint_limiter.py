@@ -141,11 +141,11 @@ class EndpointLimiter:
 
     @property
     def free_slots(self) -> int:
-        """How many more calls would be admitted at once, and some that wait for the next slots; 0 or less: no new work should start.
+        """How many more calls would be admitted at once, or may wait for the next slots; 0 or less if no new work should start.
 
-        So the slot of an answered call is used at once, not only after new work was prepared. During a pause or an outage it is 0
-        or less, except for one slot when a probe is due and no call waits to send it. With limits per minute it is at most 1,
-        because only the next call is known to be admitted.
+        As some wait, the slot of an answered call is used at once, not only after new work was prepared. During a pause or an
+        outage it is 0 or less, except for one slot when a probe is due and no call waits to send it. With limits per minute it is
+        at most 1, because only the next call is known to be admitted.
         """
         return self._free_slots(self._seconds_until_slot(0.0))
 
