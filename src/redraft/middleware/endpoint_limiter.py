@@ -141,7 +141,7 @@ class EndpointLimiter:
 
     @property
     def free_slots(self) -> int:
-        """How many more calls would be admitted at once, or may wait for the next slots; 0 or less if no new work should start.
+        """How many more calls would be admitted at once, or may wait for a slot if none is free; 0 or less: start no new work.
 
         As some wait, the slot of an answered call is used at once, not only after new work was prepared. During a pause or an
         outage it is 0 or less, except for one slot when a probe is due and no call waits to send it. With limits per minute it is
@@ -156,7 +156,7 @@ class EndpointLimiter:
         if self.queue_length or seconds > 0:
             free = ready - self.queue_length
             return free if 2 * free > ready else min(free, 0)  # several at a time take less CPU than one by one
-        return 1 if is_limited else self.limit - self.in_flight + ready
+        return 1 if is_limited else self.limit - self.in_flight
 
     @property
     def state(self) -> str:
