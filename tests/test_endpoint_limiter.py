@@ -390,6 +390,23 @@ async def test_free_slots_are_those_that_no_call_waits_for(clock):
     await asyncio.wait_for(gate.wait_for_slot(), 1)
 
 
+async def test_a_few_calls_may_wait_for_the_next_slots(clock):
+    """So the slot of an answered call is used at once. More may wait when half of them have got slots; none during a pause."""
+    gate = limiter_on(clock, initial=32, maximum=32)
+    places = [await gate.acquire() for _ in range(32)]
+    assert gate.free_slots == 4
+    waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(4)]
+    await asyncio.sleep(0)
+    rooms = [gate.free_slots]
+    for _ in waiting:
+        gate.record_success(places.pop(), OK)
+        rooms.append(gate.free_slots)
+    assert rooms == [0, 0, 0, 3, 4]
+    gate.pause(1)
+    assert gate.free_slots == 0
+    await asyncio.gather(*waiting)
+
+
 @pytest.mark.parametrize("limits", [{"rpm": 60}, {"tpm": 6000}, {"rpm": 60, "tpm": 6000}])
 async def test_with_limits_per_minute_one_slot_is_free_at_a_time(clock, limits):
     """The rates may admit the next call and not the one after it."""

@@ -23,8 +23,9 @@ from redraft.errors import ConfigError
 from redraft.middleware import EndpointLimiter
 from redraft.runs import BatchRun, EndpointLimits
 from redraft.runs.dataset import PendingRow
+from redraft.runs.executors.fork_server import ForkServer
 from redraft.runs.executors.process_channel import AssignedChunk, EarlierWork, QuotaMessage, encode_code, receive
-from redraft.runs.executors.processes import Pauses, ReadyProcesses, WorkerProcess, _with_journal, is_stopped
+from redraft.runs.executors.processes import Pauses, WorkerProcess, _with_journal, is_stopped
 from redraft.runs.executors.shard_protocol import Quota
 from redraft.storage.journal import Journal, RowInfo
 from redraft.storage.shard_merge import shard_journals
@@ -233,9 +234,16 @@ def test_an_error_of_an_endpoint_is_reported_once(tmp_path, serve):
 
 def workers_of(pid):
     """The workers of the run in a process, in the order of their starts."""
-    children = Path(f"/proc/{pid}/task").glob("*/children")
-    pids = [int(child) for file in children for child in file.read_text().split()]
-    return sorted(pid for pid in pids if b"process_worker" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return sorted(worker for server in servers_of(pid) for worker in children_of(server))
+
+
+def servers_of(pid):
+    """The process that forks the workers of the run in a process."""
+    return [child for child in children_of(pid) if b"process_worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def children_of(pid):
+    return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
 
 
 def is_alive(pid):
@@ -265,6 +273,20 @@ async def test_a_killed_worker_is_replaced(tmp_path, serve):
     calls = calls_by_hash(entries)
     assert needless_calls(calls, kills) == 0
     assert sum(len(times) - 1 for times in calls.values()) <= most_in_flight(entries, settling=commit_delay(calls, kills))
+
+
+async def test_the_process_that_forks_workers_may_be_killed(tmp_path, serve):
+    """Its workers go on, and a worker that dies afterwards is replaced."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.05)
+    run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, **PLAIN)
+    going = asyncio.ensure_future(run.go())
+    await asyncio.to_thread(until, lambda: server.lines() > 40 or going.done())
+    worker = workers_of(os.getpid())[0]
+    for pid in (*servers_of(os.getpid()), worker):
+        os.kill(pid, signal.SIGKILL)
+    report = await going
+    assert (report.done, report.end_reason) == (30, "")
+    assert servers_of(os.getpid()) == []
 
 
 @pytest.mark.slow
@@ -414,15 +436,14 @@ def test_a_row_to_be_reopened_stays_so():
     assert _with_journal(PendingRow(None, "k", {}, REOPENED), BEFORE).info == REOPENED
 
 
-def test_a_stopped_process_is_noticed(monkeypatch):
-    """Where the system can tell; elsewhere it counts as running."""
+def test_a_stopped_process_is_noticed():
+    """One that runs or has ended is not stopped."""
     with subprocess.Popen(["sleep", "60"]) as process:
         assert not is_stopped(process.pid)
         process.send_signal(signal.SIGSTOP)
         until(lambda: is_stopped(process.pid), within=20)
-        monkeypatch.delattr(os, "waitid")
-        assert not is_stopped(process.pid)
         process.kill()
+    assert not is_stopped(process.pid)
 
 
 async def test_first_messages_of_a_process_come_first():
@@ -450,14 +471,15 @@ async def test_first_messages_of_a_process_come_first():
     exchange.cancel()
 
 
-@pytest.mark.parametrize(("rows", "started"), [(graded(1), [1]), (graded(9), [2]), ([{"prompt": "Say it."}], [])])
-def test_processes_are_started_for_rows_that_can_be_processed(tmp_path, monkeypatch, rows, started):
+@pytest.mark.parametrize(("rows", "forks"), [(graded(1), 1), (graded(9), 2), ([{"prompt": "Say it."}], 0)])
+def test_workers_are_started_for_rows_that_can_be_processed(tmp_path, monkeypatch, rows, forks):
     """No more than there are rows, and none for a command that is refused."""
-    counts, start = [], ReadyProcesses.start
-    monkeypatch.setattr(ReadyProcesses, "start", lambda self, count: (counts.append(count), start(self, count)))
-    with nullcontext() if started else pytest.raises(ConfigError, match="no response to grade"):
+    count, fork = [], ForkServer.fork
+    monkeypatch.setattr(ForkServer, "fork", lambda self: count.append(1) or fork(self))
+    with nullcontext() if forks else pytest.raises(ConfigError, match="no response to grade"):
         assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).done == len(rows)
-    assert counts == started
+    assert len(count) == forks
+    assert servers_of(os.getpid()) == []
 
 
 def test_what_graders_print_goes_to_stderr(tmp_path):

@@ -50,6 +50,7 @@ MAX_RETRY_WAIT = 120.0  # seconds a retry may wait; after a longer Retry-After t
 MAX_PAUSE = 86400.0  # seconds of the longest pause, whatever the server asks for
 RAMP_SECONDS = 1.0  # seconds over which calls are admitted one by one after an outage or a long pause
 GROWTH_SECONDS = 0.25  # the same when the limit has risen to more than twice what it was: an endpoint that refuses does so at once
+READY_SHARE = 8  # for as many calls in flight, one more is made ready and waits for the next slot
 TIMER_SECONDS = 0.01  # seconds by which a timer may be late; calls that were due meanwhile are admitted together
 
 
@@ -140,14 +141,22 @@ class EndpointLimiter:
 
     @property
     def free_slots(self) -> int:
-        """How many more calls would be admitted at once; 0 or less if no new work should start.
+        """How many more calls would be admitted at once, or may wait for a slot if none is free; 0 or less: start no new work.
 
-        During a pause or an outage it is 0 or less, except for one slot when a probe is due and no call waits to send it. With
-        limits per minute it is at most 1, because only the next call is known to be admitted.
+        As some wait, the slot of an answered call is used at once, not only after new work was prepared. During a pause or an
+        outage it is 0 or less, except for one slot when a probe is due and no call waits to send it. With limits per minute it is
+        at most 1, because only the next call is known to be admitted.
         """
-        if self.queue_length or self._seconds_until_slot(0.0) > 0:
-            return -self.queue_length
-        return 1 if self._circuit.is_open or self._rates else self.limit - self.in_flight
+        return self._free_slots(self._seconds_until_slot(0.0))
+
+    def _free_slots(self, seconds: float) -> int:
+        """Return `free_slots`. `seconds`: until a call may be admitted."""
+        is_limited = self._circuit.is_open or self._rates or self._fatal_error
+        ready = 0 if is_limited or 0 < seconds < inf or self.pause_left > 0 else self.limit // READY_SHARE
+        if self.queue_length or seconds > 0:
+            free = ready - self.queue_length
+            return free if 2 * free > ready else min(free, 0)  # several at a time take less CPU than one by one
+        return 1 if is_limited else self.limit - self.in_flight
 
     @property
     def state(self) -> str:
@@ -170,7 +179,7 @@ class EndpointLimiter:
     async def wait_for_slot(self) -> None:
         """Wait until `free_slots` is positive."""
         seconds = self._seconds_until_slot(0.0)
-        if seconds <= 0 and not self.queue_length:
+        if self._free_slots(seconds) > 0:
             return
         self._slot_watchers += 1
         try:
@@ -387,12 +396,12 @@ class EndpointLimiter:
         elif self._slot_watchers:
             seconds = self._seconds_until_slot(0.0)
             self._schedule_wakeup(seconds)
-            if seconds <= 0:
-                self._slot_event.set()
-                self._slot_event.clear()
         elif self._wakeup_task:
             self._wakeup_task.cancel()
             self._wakeup_task = None
+        if self._slot_watchers and self._free_slots(seconds) > 0:
+            self._slot_event.set()
+            self._slot_event.clear()
 
     def _schedule_wakeup(self, seconds: float) -> None:
         """Call `_admit_waiting` after this many seconds at the latest; if infinite, the next call that ends does it."""

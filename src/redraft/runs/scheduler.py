@@ -1,9 +1,10 @@
 """Which row starts when, and how a run ends: `Scheduler`. What a row is, and how it is processed, is up to a `RowHandler`.
 
 **Start.** Each row is an asyncio task. The next row, in the order of the data, starts when three conditions hold: fewer than
-`max_rows()` rows are under way, the handler has capacity (output and budget), and no call waits for a free slot at an endpoint. So
-calls of rows under way take precedence over new rows. As many rows start in a turn of the event loop as there are free slots: what
-many rows do in the same turn takes less CPU time for each, because the code stays in the caches of the processor.
+`max_rows()` rows are under way, the handler has capacity (output and budget), and no call waits for a free slot at an endpoint, but
+for a few that are ready for the next slots. So calls of rows under way take precedence over new rows. As many rows start in a turn
+of the event loop as there are free slots: what many rows do in the same turn takes less CPU time for each, because the code stays
+in the caches of the processor.
 
 **End.** `Scheduler.end(reason)` ends a run early; from then on no row starts.
 

@@ -10,10 +10,6 @@ it had spent counts, as far as it is known.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections import deque
@@ -23,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from math import inf
 from pathlib import Path
-from socket import socket, socketpair
+from socket import socket
 from time import monotonic
 from typing import Any
 
@@ -39,6 +35,7 @@ from ..job import MAX_WAITING, BatchJob, RowProcessor
 from ..online_priors import RefitSchedule
 from ..row_result import RowResult
 from ..scheduler import SOFT_ENDS
+from .fork_server import ForkedProcess, ForkServer
 from .process_channel import (
     AssignedChunk,
     CommitAnswer,
@@ -63,7 +60,6 @@ EXIT_TIMEOUT = 2.0  # seconds for the exit of a worker that has ended its work
 STOPPED_TIMEOUT = 10  # seconds for which a worker may be stopped by a signal
 MAX_STARTS = 3  # starts of a worker in succession that fail
 POLL = 0.25  # seconds between two checks whether the run ends
-START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from redraft.runs.executors.process_worker import main; main()"
 
 
 class Pauses:
@@ -277,7 +273,7 @@ class ProcessExecutor:
     processes: int
     models: tuple[Any, Any, Any]
     say: Callable[[str], object]
-    ready: ReadyProcesses
+    server: ForkServer
 
     async def work(self, job: BatchJob) -> None:
         """Process all rows."""
@@ -308,7 +304,7 @@ class ProcessExecutor:
         journal, pauses = WorkerJournal(job, len(shards)), Pauses()
         remote, own = ProcessEndpoints(journal), job.scheduler.endpoints
         coordinator = ProcessCoordinator(job.scheduler, quotas, remote, job.progress, self.say)
-        workers = [WorkerProcess(k, data, feed, filling, pauses, journal, self.ready) for k, data in enumerate(code)]
+        workers = [WorkerProcess(k, data, feed, filling, pauses, journal, self.server) for k, data in enumerate(code)]
         job.scheduler.endpoints = remote
         try:
             await coordinator.follow(list(zip(workers, shards, strict=True)))
@@ -408,30 +404,6 @@ class ProcessCoordinator(Coordinator):
         self.remote.in_flight = sum(status.counts["in_flight"] for status in statuses)
 
 
-class ReadyProcesses:
-    """Processes for workers, started before there is work for them, so that they import meanwhile."""
-
-    def __init__(self) -> None:
-        self._ready: deque[tuple[subprocess.Popen[bytes], socket]] = deque()
-
-    def start(self, count: int) -> None:
-        """Start processes. If that fails, `take` tries again."""
-        with suppress(OSError):
-            self._ready.extend(start_process() for _ in range(count))
-
-    def take(self) -> tuple[subprocess.Popen[bytes], socket]:
-        """Return a process, and the socket to it. Raises OSError if none is ready and none can be started."""
-        return self._ready.popleft() if self._ready else start_process()
-
-    def close(self) -> None:
-        """End those that nobody has taken."""
-        while self._ready:
-            process, connection = self._ready.popleft()
-            connection.close()
-            process.kill()
-            process.wait()
-
-
 @dataclass
 class WorkerProcess:
     """Worker k in a process. If that dies, another one gets its shard and the rows that it had not finished."""
@@ -442,7 +414,7 @@ class WorkerProcess:
     filling: asyncio.Future[None]
     pauses: Pauses
     journal: WorkerJournal
-    ready: ReadyProcesses
+    server: ForkServer
     second_looks: int = 0
     finished: int = 0
     _message: QuotaMessage | None = None  # that the process has not answered
@@ -454,7 +426,7 @@ class WorkerProcess:
         """Process the shard, and return the final status."""
         while True:
             try:
-                process, connection = self.ready.take()
+                process, connection = await asyncio.to_thread(self.server.fork)
             except OSError as error:
                 return ShardStatus("", reason="fatal", message=f"a worker process cannot be started: {error}")
             watching = asyncio.ensure_future(kill_if_stopped(process))
@@ -544,7 +516,7 @@ class WorkerProcess:
         await self._send(data)
 
 
-async def kill_if_stopped(process: subprocess.Popen[bytes]) -> None:
+async def kill_if_stopped(process: ForkedProcess) -> None:
     """Kill a process that was stopped by a signal and is not continued, so that another one gets its rows."""
     seconds = 0
     while seconds < STOPPED_TIMEOUT:  # counted here: while this process is stopped as well, as by Ctrl-Z, none passes
@@ -554,25 +526,7 @@ async def kill_if_stopped(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a child of this process was stopped by a signal; False where the system cannot tell."""
-    if hasattr(os, "waitid"):
-        with suppress(ChildProcessError):
-            return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    """Return whether a process was stopped by a signal; False where the system cannot tell."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     return False
-
-
-def start_process() -> tuple[subprocess.Popen[bytes], socket]:
-    """Start a worker; return its process, and the socket to it."""
-    ours, theirs = socketpair()
-    loop = "uvloop" if type(asyncio.get_running_loop()).__module__.startswith("uvloop") else "asyncio"
-    path = json.dumps([folder or str(Path.cwd()) for folder in sys.path if isinstance(folder, str)])  # as an import reads it
-    with theirs:
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})  # until the process ignores them
-        try:
-            process = subprocess.Popen([sys.executable, "-P", "-c", START, loop, path], stdin=theirs.fileno())  # noqa: S603  (our own code)
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    return process, ours
