@@ -23,9 +23,8 @@ from redraft.errors import ConfigError
 from redraft.middleware import EndpointLimiter
 from redraft.runs import BatchRun, EndpointLimits
 from redraft.runs.dataset import PendingRow
-from redraft.runs.executors.fork_server import ForkServer
 from redraft.runs.executors.process_channel import AssignedChunk, EarlierWork, QuotaMessage, encode_code, receive
-from redraft.runs.executors.processes import Pauses, WorkerProcess, _with_journal, is_stopped
+from redraft.runs.executors.processes import Pauses, ReadyProcesses, WorkerProcess, _with_journal, is_stopped
 from redraft.runs.executors.shard_protocol import Quota
 from redraft.storage.journal import Journal, RowInfo
 from redraft.storage.shard_merge import shard_journals
@@ -234,16 +233,9 @@ def test_an_error_of_an_endpoint_is_reported_once(tmp_path, serve):
 
 def workers_of(pid):
     """The workers of the run in a process, in the order of their starts."""
-    return sorted(worker for server in servers_of(pid) for worker in children_of(server))
-
-
-def servers_of(pid):
-    """The process that forks the workers of the run in a process."""
-    return [child for child in children_of(pid) if b"process_worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
-
-
-def children_of(pid):
-    return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    pids = [int(child) for file in children for child in file.read_text().split()]
+    return sorted(pid for pid in pids if b"process_worker" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def is_alive(pid):
@@ -436,14 +428,15 @@ def test_a_row_to_be_reopened_stays_so():
     assert _with_journal(PendingRow(None, "k", {}, REOPENED), BEFORE).info == REOPENED
 
 
-def test_a_stopped_process_is_noticed():
-    """One that runs or has ended is not stopped."""
+def test_a_stopped_process_is_noticed(monkeypatch):
+    """Where the system can tell; elsewhere it counts as running."""
     with subprocess.Popen(["sleep", "60"]) as process:
         assert not is_stopped(process.pid)
         process.send_signal(signal.SIGSTOP)
         until(lambda: is_stopped(process.pid), within=20)
+        monkeypatch.delattr(os, "waitid")
+        assert not is_stopped(process.pid)
         process.kill()
-    assert not is_stopped(process.pid)
 
 
 async def test_first_messages_of_a_process_come_first():
@@ -471,15 +464,14 @@ async def test_first_messages_of_a_process_come_first():
     exchange.cancel()
 
 
-@pytest.mark.parametrize(("rows", "forks"), [(graded(1), 1), (graded(9), 2), ([{"prompt": "Say it."}], 0)])
-def test_workers_are_started_for_rows_that_can_be_processed(tmp_path, monkeypatch, rows, forks):
+@pytest.mark.parametrize(("rows", "started"), [(graded(1), [1]), (graded(9), [2]), ([{"prompt": "Say it."}], [])])
+def test_processes_are_started_for_rows_that_can_be_processed(tmp_path, monkeypatch, rows, started):
     """No more than there are rows, and none for a command that is refused."""
-    count, fork = [], ForkServer.fork
-    monkeypatch.setattr(ForkServer, "fork", lambda self: count.append(1) or fork(self))
-    with nullcontext() if forks else pytest.raises(ConfigError, match="no response to grade"):
+    counts, start = [], ReadyProcesses.start
+    monkeypatch.setattr(ReadyProcesses, "start", lambda self, count: (counts.append(count), start(self, count)))
+    with nullcontext() if started else pytest.raises(ConfigError, match="no response to grade"):
         assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).done == len(rows)
-    assert len(count) == forks
-    assert servers_of(os.getpid()) == []
+    assert counts == started
 
 
 def test_what_graders_print_goes_to_stderr(tmp_path):

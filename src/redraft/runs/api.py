@@ -37,8 +37,7 @@ from ..text import pluralize
 from .config import STDOUT, BatchCallbacks, BatchConfig, BatchSettings, lists_errors
 from .dataset import BatchDataset, DatasetSummary, UnusableDatasetError, open_dataset
 from .endpoints import LimitedEndpoints
-from .executors.fork_server import ForkServer
-from .executors.processes import ProcessExecutor
+from .executors.processes import ProcessExecutor, ReadyProcesses
 from .executors.provider_batch import POLL, BatchEndpoints, check_batch_model
 from .executors.ray import RayPool
 from .executors.sharded import ShardedExecutor, merge_shards
@@ -219,9 +218,7 @@ class BatchRun:
     async def _open(self, resources: AsyncExitStack) -> tuple[BatchJob, Executor]:
         """Open everything that the run needs; return its job and its executor."""
         config = self.config
-        server = resources.enter_context(closing(ForkServer()))
-        if self._workers and not config.journal.exists():  # a new run: it has rows for workers
-            server.start()
+        ready = resources.enter_context(closing(ReadyProcesses()))
         dataset, summary = await self._load(list_errors=True)
         if self.say:
             self.say(f"{pluralize(summary.total, 'row')} in {dataset.source.name}: {dataset.shape.description}")
@@ -229,6 +226,7 @@ class BatchRun:
             config.check_files(None, dataset.source.paths)
             config.check_folders()
             await self._check_session(dataset, summary)
+            ready.start(min(self._workers, summary.total))  # a new run: it has rows for all of them
         journal = Journal(config.journal, durability=config.durability)
         resources.callback(journal.close)
         await asyncio.to_thread(merge_shards, journal)
@@ -268,7 +266,7 @@ class BatchRun:
         job = BatchJob(job_config, dataset, summary, session, plan, journal, output, rejects, self._progress, endpoints)
         if config.pilot is not None:
             await asyncio.to_thread(choose_pilot, job, config.pilot)
-        return job, self._executor(session, server)
+        return job, self._executor(session, ready)
 
     @property
     def _workers(self) -> int:
@@ -276,13 +274,13 @@ class BatchRun:
         config = self.config
         return min(config.processes, config.options.max_in_flight) if config.processes > 1 and config.pilot is None else 0
 
-    def _executor(self, session: Session, server: ForkServer) -> Executor:
+    def _executor(self, session: Session, ready: ReadyProcesses) -> Executor:
         config, say = self.config, self.say or _ignore
         models = (session.writer or False, self.graders, session.judge)
         if config.engine == "ray":
             return ShardedExecutor(RayPool(config.ray_address, config.shards), models, say)
         if self._workers:
-            return ProcessExecutor(self._workers, models, say, server)
+            return ProcessExecutor(self._workers, models, say, ready)
         return LocalExecutor()
 
     async def _check_session(self, dataset: BatchDataset, summary: DatasetSummary) -> None:

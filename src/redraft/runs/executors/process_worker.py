@@ -1,7 +1,7 @@
 """A worker process of a run on this machine: it processes the rows that it receives, and sends their results back.
 
-It is forked with a socket to the process of the run (see `fork_server`). It ends at once when that socket is closed, so it never
-outlives the run. Ctrl-C and SIGTERM are left to the process of the run.
+The process of the run starts it with a socket as standard input. It ends at once when that socket is closed, so it never outlives
+the run. Ctrl-C and SIGTERM are left to the process of the run.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import signal
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
-from errno import EAGAIN
 from queue import SimpleQueue
-from socket import recv_fds, socket
+from socket import socket
 from threading import Lock, Thread
 
 from ...error_text import error_text
@@ -33,7 +32,6 @@ from ..dataset import PendingRow
 from ..job import BatchJob, Executor, RowProcessor, RowSource
 from ..online_priors import OnlinePriors, RefitSchedule
 from ..row_result import RowResult
-from .fork_server import NUMBER
 from .process_channel import (
     AssignedChunk,
     CommitAnswer,
@@ -251,42 +249,19 @@ async def serve(connection: socket, incoming: Iterator[bytes], shard: ShardJob) 
 
 
 def main() -> None:
-    """Fork a worker for each socket that arrives over standard input, or wait for one (see `fork_server`).
+    """Receive a shard over standard input, and process it."""
+    with _leave_signals():
+        _work()
 
-    What graders print goes to stderr: stdout may be the output. Signals stay blocked here.
-    """
+
+def _work() -> None:
+    """Process a shard. What graders print goes to stderr: stdout may be the output."""
     os.dup2(2, 1)
+    gc.freeze()  # what was imported stays
+    collect_rarely()
     connection = socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123  (a descriptor)
         os.dup2(nothing.fileno(), 0)
-    gc.freeze()  # what was imported stays
-    collect_rarely()
-    with suppress(ConnectionError):
-        while (request := recv_fds(connection, NUMBER.size, 1))[0]:
-            data, sockets, *_ = request
-            if not sockets:
-                (pid,) = NUMBER.unpack(data)
-                answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            elif not (answer := _fork()):
-                connection.close()
-                with _leave_signals():
-                    _work(socket(fileno=sockets[0]))
-                return
-            for descriptor in sockets:
-                os.close(descriptor)
-            connection.sendall(NUMBER.pack(answer))
-
-
-def _fork() -> int:
-    """Return the number of a new process, 0 in that process, or minus the number of the error."""
-    try:
-        return os.fork()
-    except OSError as error:
-        return -(error.errno or EAGAIN)
-
-
-def _work(connection: socket) -> None:
-    """Receive a shard, and process it."""
     incoming, loop = messages(connection), sys.argv[1]
     arguments, first = next(incoming, None), next(incoming, None)
     if arguments is None or first is None:

@@ -10,6 +10,10 @@ it had spent counts, as far as it is known.
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections import deque
@@ -19,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from math import inf
 from pathlib import Path
-from socket import socket
+from socket import socket, socketpair
 from time import monotonic
 from typing import Any
 
@@ -35,7 +39,6 @@ from ..job import MAX_WAITING, BatchJob, RowProcessor
 from ..online_priors import RefitSchedule
 from ..row_result import RowResult
 from ..scheduler import SOFT_ENDS
-from .fork_server import ForkedProcess, ForkServer
 from .process_channel import (
     AssignedChunk,
     CommitAnswer,
@@ -60,6 +63,7 @@ EXIT_TIMEOUT = 2.0  # seconds for the exit of a worker that has ended its work
 STOPPED_TIMEOUT = 10  # seconds for which a worker may be stopped by a signal
 MAX_STARTS = 3  # starts of a worker in succession that fail
 POLL = 0.25  # seconds between two checks whether the run ends
+START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from redraft.runs.executors.process_worker import main; main()"
 
 
 class Pauses:
@@ -273,7 +277,7 @@ class ProcessExecutor:
     processes: int
     models: tuple[Any, Any, Any]
     say: Callable[[str], object]
-    server: ForkServer
+    ready: ReadyProcesses
 
     async def work(self, job: BatchJob) -> None:
         """Process all rows."""
@@ -304,7 +308,7 @@ class ProcessExecutor:
         journal, pauses = WorkerJournal(job, len(shards)), Pauses()
         remote, own = ProcessEndpoints(journal), job.scheduler.endpoints
         coordinator = ProcessCoordinator(job.scheduler, quotas, remote, job.progress, self.say)
-        workers = [WorkerProcess(k, data, feed, filling, pauses, journal, self.server) for k, data in enumerate(code)]
+        workers = [WorkerProcess(k, data, feed, filling, pauses, journal, self.ready) for k, data in enumerate(code)]
         job.scheduler.endpoints = remote
         try:
             await coordinator.follow(list(zip(workers, shards, strict=True)))
@@ -404,6 +408,30 @@ class ProcessCoordinator(Coordinator):
         self.remote.in_flight = sum(status.counts["in_flight"] for status in statuses)
 
 
+class ReadyProcesses:
+    """Processes for workers, started before there is work for them, so that they import meanwhile."""
+
+    def __init__(self) -> None:
+        self._ready: deque[tuple[subprocess.Popen[bytes], socket]] = deque()
+
+    def start(self, count: int) -> None:
+        """Start processes. If that fails, `take` tries again."""
+        with suppress(OSError):
+            self._ready.extend(start_process() for _ in range(count))
+
+    def take(self) -> tuple[subprocess.Popen[bytes], socket]:
+        """Return a process, and the socket to it. Raises OSError if none is ready and none can be started."""
+        return self._ready.popleft() if self._ready else start_process()
+
+    def close(self) -> None:
+        """End those that nobody has taken."""
+        while self._ready:
+            process, connection = self._ready.popleft()
+            connection.close()
+            process.kill()
+            process.wait()
+
+
 @dataclass
 class WorkerProcess:
     """Worker k in a process. If that dies, another one gets its shard and the rows that it had not finished."""
@@ -414,7 +442,7 @@ class WorkerProcess:
     filling: asyncio.Future[None]
     pauses: Pauses
     journal: WorkerJournal
-    server: ForkServer
+    ready: ReadyProcesses
     second_looks: int = 0
     finished: int = 0
     _message: QuotaMessage | None = None  # that the process has not answered
@@ -426,7 +454,7 @@ class WorkerProcess:
         """Process the shard, and return the final status."""
         while True:
             try:
-                process, connection = await asyncio.to_thread(self.server.fork)
+                process, connection = self.ready.take()
             except OSError as error:
                 return ShardStatus("", reason="fatal", message=f"a worker process cannot be started: {error}")
             watching = asyncio.ensure_future(kill_if_stopped(process))
@@ -516,7 +544,7 @@ class WorkerProcess:
         await self._send(data)
 
 
-async def kill_if_stopped(process: ForkedProcess) -> None:
+async def kill_if_stopped(process: subprocess.Popen[bytes]) -> None:
     """Kill a process that was stopped by a signal and is not continued, so that another one gets its rows."""
     seconds = 0
     while seconds < STOPPED_TIMEOUT:  # counted here: while this process is stopped as well, as by Ctrl-Z, none passes
@@ -526,7 +554,25 @@ async def kill_if_stopped(process: ForkedProcess) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a process was stopped by a signal; False where the system cannot tell."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    """Return whether a child of this process was stopped by a signal; False where the system cannot tell."""
+    if hasattr(os, "waitid"):
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     return False
+
+
+def start_process() -> tuple[subprocess.Popen[bytes], socket]:
+    """Start a worker; return its process, and the socket to it."""
+    ours, theirs = socketpair()
+    loop = "uvloop" if type(asyncio.get_running_loop()).__module__.startswith("uvloop") else "asyncio"
+    path = json.dumps([folder or str(Path.cwd()) for folder in sys.path if isinstance(folder, str)])  # as an import reads it
+    with theirs:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})  # until the process ignores them
+        try:
+            process = subprocess.Popen([sys.executable, "-P", "-c", START, loop, path], stdin=theirs.fileno())  # noqa: S603  (our own code)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return process, ours
