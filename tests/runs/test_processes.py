@@ -267,20 +267,6 @@ async def test_a_killed_worker_is_replaced(tmp_path, serve):
     assert sum(len(times) - 1 for times in calls.values()) <= most_in_flight(entries, settling=commit_delay(calls, kills))
 
 
-async def test_the_process_that_forks_workers_may_be_killed(tmp_path, serve):
-    """Its workers go on, and a worker that dies afterwards is replaced."""
-    rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.05)
-    run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, **PLAIN)
-    going = asyncio.ensure_future(run.go())
-    await asyncio.to_thread(until, lambda: server.lines() > 40 or going.done())
-    worker = workers_of(os.getpid())[0]
-    for pid in (*servers_of(os.getpid()), worker):
-        os.kill(pid, signal.SIGKILL)
-    report = await going
-    assert (report.done, report.end_reason) == (30, "")
-    assert servers_of(os.getpid()) == []
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_run_loses_nothing_and_pays_for_nothing_twice(tmp_path, serve):
