@@ -369,6 +369,18 @@ async def test_calls_are_served_in_the_order_of_arrival(clock):
     assert order == list(range(50))
 
 
+async def test_an_endpoint_is_full_if_another_call_would_have_to_wait(clock):
+    """Also while a few more rows may start, whose calls will wait for the next slots."""
+    gate = limiter_on(clock, initial=16, maximum=16)
+    states, places = [], []
+    for _ in range(16):
+        states.append(gate.is_full)
+        places.append(await gate.acquire())
+    assert (states, gate.is_full, gate.free_slots) == ([False] * 16, True, 2)
+    gate.record_success(places.pop(), OK)
+    assert not gate.is_full
+
+
 async def test_free_slots_are_those_that_no_call_waits_for(clock):
     """There are free slots, then none, then waiting calls count against them; `wait_for_slot` reports a free one."""
     gate = limiter_on(clock, initial=2, maximum=2)

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from schemathesis import GenerationMode
 
+from redraft.gateway import chat_wire, messages_to_chat, responses_wire
 from redraft.gateway.anthropic_wire import MessagesWire
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.openapi import openapi_document
@@ -59,6 +60,15 @@ def test_fields_that_no_request_may_have(name, sent):
         assert not check.is_valid(sent | wrong), wrong
     if name != "ChatRequest":
         assert not check.is_valid(sent | {"n": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "wire"), [("ChatRequest", chat_wire), ("ResponseRequest", responses_wire), ("MessageRequest", messages_to_chat)]
+)
+def test_fields_that_a_wire_reads_are_allowed(name, wire):
+    """No field that a protocol has is refused by the document, but for those that the wire refuses as well."""
+    fields = DOCUMENT["components"]["schemas"][name]["properties"]
+    assert [field for field in wire.KNOWN - set(wire.REFUSED) if fields.get(field) == {"type": "null"}] == []
 
 
 def test_each_model_is_listed():

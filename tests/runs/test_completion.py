@@ -3,12 +3,13 @@
 import asyncio
 import json
 import os
+import threading
 from dataclasses import replace
 
 import pytest
 
 from redraft import Budget, batch
-from redraft.runs import BatchRun
+from redraft.runs import BatchRun, completion
 from redraft.runs.dataset import BatchDataset
 from redraft.storage.journal import Journal
 
@@ -98,10 +99,14 @@ async def delete_a_row_of_the_journal(source, output):
         journal.delete("out-jsonl", ["r3"])
 
 
-async def change_the_form_of_what_was_kept(source, output):
-    """Keep figures of another form, as another version may have."""
-    with Journal(f"{output}.journal") as journal:
-        journal.update_run("out-jsonl", completion={**metadata_of(output)["completion"], "first": [1.0]})
+def keep_other_figures(change):
+    """Return a change of the figures that were kept to others, as another version may have kept."""
+
+    async def keep(source, output):
+        with Journal(f"{output}.journal") as journal:
+            journal.update_run("out-jsonl", completion=change(dict(metadata_of(output)["completion"])))
+
+    return keep
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,11 @@ async def change_the_form_of_what_was_kept(source, output):
         change_the_output,
         delete_the_output,
         delete_a_row_of_the_journal,
-        change_the_form_of_what_was_kept,
+        keep_other_figures(lambda kept: kept | {"first": [1.0]}),
+        keep_other_figures(lambda kept: {name: value for name, value in kept.items() if name != "reasons"}),
+        keep_other_figures(lambda kept: {name: value for name, value in kept.items() if name != "done"}),
+        keep_other_figures(lambda kept: {"digest": kept["digest"]}),
+        keep_other_figures(lambda kept: {"something": 1}),
     ],
 )
 async def test_rows_are_read_after_a_change(tmp_path, readings, change):
@@ -156,4 +165,43 @@ async def test_unusable_rows_are_listed_each_time(tmp_path, readings):
     for _ in range(2):
         await grade(source, output)
         assert (tmp_path / "out.jsonl.errors.jsonl").exists()
+    assert len(readings) == 2
+
+
+async def test_an_interrupted_look_at_a_complete_run_leaves_its_output(tmp_path, monkeypatch):
+    """A start that is cancelled before it has read a row replaces nothing."""
+    source, output = write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.csv"
+    await grade(source, output)
+    written, looks, release = output.read_bytes(), threading.Event(), threading.Event()
+    digest = completion.completion_digest
+
+    def slow(*args):
+        looks.set()
+        release.wait(10)
+        return digest(*args)
+
+    monkeypatch.setattr("redraft.runs.job.completion_digest", slow)
+    going = asyncio.create_task(grade(source, output))
+    await asyncio.to_thread(looks.wait, 10)
+    going.cancel()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await going
+    assert output.read_bytes() == written
+
+
+async def test_failed_rows_are_part_of_a_complete_run(tmp_path, readings):
+    """They are not tried again without `retry`, and the report names them as before."""
+
+    def grader(text):
+        if "one one one" not in text:
+            raise ValueError("too short")
+        return 1.0
+
+    source, output = write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
+    first = await batch(source, output, False, grader, mode="grade")
+    again = await batch(source, output, False, grader, mode="grade")
+    assert len(readings) == 1
+    assert (again.done, again.failed, again.errors) == (first.done, first.failed, first.errors) == (3, 2, first.errors)
+    await batch(source, output, False, grader, mode="grade", retry=["failed"])
     assert len(readings) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
 
 import aiohttp
@@ -128,7 +129,7 @@ async def read_pieces(pieces):
             connection.data_received(piece)
     connection.connection_lost(None)
     try:
-        await response.headers_arrived()
+        await response.wait_for_headers()
         parts = []
         while part := await response.read_part():
             parts.append(part)
@@ -351,7 +352,7 @@ def test_idle_connections_are_closed_in_time(on_loop):
             start = pool.loop.time()
             for connection in [await pool.connect(origin), await pool.connect(origin)]:
                 response = connection.send(b"GET / HTTP/1.1\r\n\r\n")
-                await response.headers_arrived()
+                await response.wait_for_headers()
                 await asyncio.sleep(0.1)
             while len(ended) < 2:
                 await asyncio.sleep(0.01)
@@ -449,10 +450,24 @@ async def test_addresses_are_asked_for_once(faults, monkeypatch):
     assert asked == ["models.invalid"] * 2
 
 
+async def test_connections_go_to_all_addresses_of_a_host(monkeypatch):
+    """Each new connection begins with another address."""
+    loop, hosts = asyncio.get_running_loop(), ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    async with serving(HI) as port:
+
+        async def getaddrinfo(*_, **__):
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in hosts]
+
+        monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+        endpoint = find_route(f"http://models.invalid:{port}/").origin.server
+        pool = ConnectionPool(4.0)
+        first = [(await pool._find_addresses(endpoint))[0][-1][0] for _ in range(6)]
+        assert sorted(first) == sorted(hosts * 2)
+
+
 async def test_the_next_address_is_tried_without_delay(faults, monkeypatch):
     """Where the first address of a host does not answer, the second is used after a quarter of a second."""
     loop = asyncio.get_running_loop()
-    import socket
 
     kind = socket.SOCK_STREAM
     with socket.create_server(("127.0.0.2", faults.port), backlog=0) as full, socket.socket() as one, socket.socket() as two:

@@ -141,7 +141,7 @@ class Trace:
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        if len(self.records) < 2:
+        if isinstance(self.records, tuple) and len(self.records) < 2:
             self.__dict__.update(_views_at_start(self))
 
     def __add__(self, record: Record) -> Trace:

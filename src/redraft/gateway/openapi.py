@@ -387,6 +387,7 @@ def _message_requests(model: Schema) -> dict[str, Schema]:
         "temperature": {"type": "number", "minimum": 0, "maximum": 1},
         "top_p": {"type": "number", "minimum": 0, "maximum": 1},
         "stop_sequences": _list({"type": "string", "minLength": 1}, 0, chat_wire.MAX_STOPS),
+        "tool_choice": {"description": "auto, any, none, or one of `tools`"},
         "stream": {"type": "boolean"},
         "redraft": _reference("Options"),
         **_refused_fields(messages_to_chat.REFUSED),

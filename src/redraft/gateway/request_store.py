@@ -266,6 +266,7 @@ class RequestRecorder:
         self._journal: Journal | None = None
         self._record_count = 0
         self._trace_bytes = 0
+        self._is_found = False
 
     def append(self, trace: Trace) -> None:
         """Record the new records of a trace. Returns at once."""
@@ -282,12 +283,20 @@ class RequestRecorder:
         return self.facts.level == "full"
 
     async def wait_for_commit(self) -> None:
-        """Wait until the texts that were recorded survive `kill -9`. Returns even if that fails, and at once if none are kept."""
-        if self.keeps_texts:
-            try:
-                await self._store.journal.wait_for_commit()
-            except StoreError as error:
-                self._store.report(error)
+        """Wait until the texts that were recorded survive `kill -9`. Returns even if that fails, and at once if none are kept.
+
+        The first time, also the facts of the start, by which a request is found.
+        """
+        if not self.keeps_texts:
+            return
+        if not self._is_found:
+            self._is_found = True
+            await self._store.wait_for_commit()
+            return
+        try:
+            await self._store.journal.wait_for_commit()
+        except StoreError as error:
+            self._store.report(error)
 
     def record_exchange(self, request: bytes, reply: bytes) -> None:
         """Record a request that was passed on and its reply as they are, each up to MAX_EXCHANGE_BYTES. Returns at once."""

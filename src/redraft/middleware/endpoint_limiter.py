@@ -140,6 +140,11 @@ class EndpointLimiter:
         return self._window.limit
 
     @property
+    def is_full(self) -> bool:
+        """Whether another call would have to wait."""
+        return self.queue_length > 0 or self._seconds_until_slot(0.0) > 0
+
+    @property
     def free_slots(self) -> int:
         """How many more calls would be admitted at once, or may wait for a slot if none is free; 0 or less: start no new work.
 

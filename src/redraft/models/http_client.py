@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
@@ -21,9 +21,11 @@ from ..masking import NO_SECRETS, Mask, without_cause
 from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 from .deadlines import Deadline, Deadlines
-from .http_connections import ConnectionPool, Response
 from .http_errors import InvalidRequestError, ProtocolError, ProxyError, TLSError, UnreachableError
 from .http_requests import find_route, request_head
+
+if TYPE_CHECKING:
+    from .http_connections import ConnectionPool, Response
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """The largest decoded body, line or event of a stream, and text of a stream, in bytes. The whole stream, which is mostly JSON
@@ -118,6 +120,8 @@ class Connections(NamedTuple):
 
 
 def _new_connections(keep_seconds: float) -> Connections:
+    from .http_connections import ConnectionPool
+
     return Connections(ConnectionPool(keep_seconds), Deadlines())
 
 
@@ -152,7 +156,7 @@ class HttpExchange:
         with Deadline(connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)):
             response = await self._send(connections, method, body)
             try:
-                await response.headers_arrived()
+                await response.wait_for_headers()
             except BaseException:
                 response.close()
                 raise
@@ -181,7 +185,7 @@ class HttpExchange:
         with Deadline(connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)) as deadline:
             response = await self._send(connections, method, body)
             try:
-                await response.headers_arrived()
+                await response.wait_for_headers()
                 decode = _body_decoder(response, self.cap)
                 while raw := await response.read_part():
                     parts.append(decode(raw))

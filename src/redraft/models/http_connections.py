@@ -40,7 +40,7 @@ FALLBACK_DELAY = 0.25
 
 
 class Response:
-    """A response as it arrives. Its status and headers (in lower case) are known once `headers_arrived` has returned."""
+    """A response as it arrives. Its status and headers (in lower case) are known once `wait_for_headers` has returned."""
 
     __slots__ = (
         "_connection",
@@ -65,7 +65,7 @@ class Response:
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    async def headers_arrived(self) -> None:
+    async def wait_for_headers(self) -> None:
         """Wait for the status and the headers. Raises HttpError."""
         while not self.has_headers:
             await self._next_event()
@@ -153,13 +153,13 @@ class Connection(asyncio.Protocol):
         self._response: Response | None = None
         self._unsent = memoryview(b"")
         self._can_write = True
-        self._can_continue = self._ends_with_connection = self.opens_tunnel = False
+        self._is_reusable = self._ends_with_connection = self.opens_tunnel = False
         self._framing_left = MAX_HEAD_BYTES
 
     def send(self, head: bytes, body: bytes = b"") -> Response:
         """Send a whole request, and return its response."""
         self._response = response = Response(self)
-        self._can_continue = self._ends_with_connection = False
+        self._is_reusable = self._ends_with_connection = False
         self._framing_left = MAX_HEAD_BYTES
         if len(body) < MAX_COPIED_BYTES:
             self.transport.write(head + body)
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
             response.fail(failure or ProtocolError("its headers or the framing of its body are too large"))
         self._response = None
         is_sent = not self._unsent and not self.transport.get_write_buffer_size()
-        if response is not None and failure is None and self._can_continue and is_sent:
+        if response is not None and failure is None and self._is_reusable and is_sent:
             self._pool.release(self)
         else:  # (what arrives without a request, or after the end of a response, would be read as the next one)
             self.transport.abort()
@@ -227,7 +227,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._response is None or self._response.is_complete:
-            self._can_continue = False
+            self._is_reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         response = self._response
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         response = self._response
         if response is not None and response.has_headers and not response.is_complete:
-            self._can_continue = self._parser.should_keep_alive()
+            self._is_reusable = self._parser.should_keep_alive()
             response.complete()
 
 
@@ -271,6 +271,7 @@ class ConnectionPool:
         self.keep_seconds = keep_seconds
         self._idle: dict[Origin, list[Connection]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._connection_count = 0
         self._addresses: dict[Endpoint, tuple[float, asyncio.Future[list[Any]]]] = {}
 
     def take(self, origin: Origin) -> Connection | None:
@@ -322,10 +323,9 @@ class ConnectionPool:
         first = origin.proxy or origin.server
         connection = Connection(self, origin)
         try:
-            connected = await start_connection(
-                await self._find_addresses(first), happy_eyeballs_delay=FALLBACK_DELAY, loop=self.loop
-            )
             context, name = (self._tls_context, first.certificate_name) if first.is_tls else (None, None)
+            addresses = await self._find_addresses(first)
+            connected = await start_connection(addresses, happy_eyeballs_delay=FALLBACK_DELAY, loop=self.loop)
             await self.loop.create_connection(lambda: connection, sock=connected, ssl=context, server_hostname=name)
             if origin.proxy and origin.server.is_tls:
                 await self._open_tunnel(connection)
@@ -352,7 +352,7 @@ class ConnectionPool:
         connection.opens_tunnel = True  # (what follows the head of its response is no body, whatever the head says)
         response = connection.send(encode_head(f"CONNECT {server.authority}", {"Host": server.authority, **headers}))
         try:
-            await response.headers_arrived()
+            await response.wait_for_headers()
             if response.status != 200:
                 raise ProxyError(response.status)
             transport = await self.loop.start_tls(
@@ -367,13 +367,19 @@ class ConnectionPool:
         connection.transport = transport
 
     async def _find_addresses(self, endpoint: Endpoint) -> list[Any]:
-        """Return the addresses of a host; connections that are opened at the same time ask for them once."""
+        """Return the addresses of a host, for each connection another one first.
+
+        Connections that are opened at the same time ask for them once.
+        """
         until, found = self._addresses.get(endpoint, (0.0, None))
         if found is None or until < self.loop.time():
             found = asyncio.ensure_future(self.loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
             self._addresses[endpoint] = self.loop.time() + ADDRESS_SECONDS, found
             found.add_done_callback(lambda found: self._forget_failure(endpoint, found))
-        return await asyncio.shield(found)
+        addresses = await asyncio.shield(found)
+        self._connection_count += 1
+        first = self._connection_count % len(addresses) if addresses else 0
+        return addresses[first:] + addresses[:first]
 
     def _forget_failure(self, endpoint: Endpoint, found: asyncio.Future[list[Any]]) -> None:
         failed = found.cancelled() or found.exception() is not None

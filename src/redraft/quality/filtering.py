@@ -35,7 +35,7 @@ class FilteredScores:
     This is assumed density filtering, the first sweep of expectation propagation. The lists have an element for each scored text:
     its index, the observations that stand for its intervals (`sites`), and the one that is worth all of its scores (`totals`).
     K = L L^T is the covariance of these totals: `cholesky` is L, `precisions` the diagonal of K^-1, `alpha` K^-1 (y - E[y]).
-    `swept` is the result of the second sweep, once it is needed.
+    `second_sweep` is the result of the second sweep, once it is needed.
     """
 
     indices: list[int] = field(default_factory=list)
@@ -44,7 +44,7 @@ class FilteredScores:
     cholesky: list[CholeskyRow] = field(default_factory=list)
     precisions: Vector = field(default_factory=list)
     alpha: Vector = field(default_factory=list)
-    swept: tuple[GaussianTree, Vector] | None = None
+    second_sweep: tuple[GaussianTree, Vector] | None = None
 
     def copy(self) -> FilteredScores:
         return FilteredScores([*self.indices], [*self.sites], [*self.totals], [*self.cholesky], self.precisions, self.alpha)
@@ -69,18 +69,18 @@ class FilteredScores:
         self.precisions = [*[p + w * w / variance for p, w in zip(self.precisions, weights, strict=True)], 1 / variance]
         self.alpha = [*[a - w * surprise for a, w in zip(self.alpha, weights, strict=True)], surprise]
 
-    def swept_totals(self, texts: Sequence[TextScores], interval_noise: float) -> list[Site]:
+    def totals_after_sweep(self, texts: Sequence[TextScores], interval_noise: float) -> list[Site]:
         """Return the totals after one more sweep, in which each observation sees all others."""
-        swept: list[Site] = []
+        totals: list[Site] = []
         for n, (i, sites, (precision, weighted_value)) in enumerate(zip(self.indices, self.sites, self.totals, strict=True)):
             _, value, intervals = texts[i]
             if not intervals:  # a value remains what it is
-                swept.append(value)
+                totals.append(value)
                 continue
             noise = 1 / precision
             mean, variance = noise * (weighted_value - self.alpha[n]), noise - noise * noise * self.precisions[n]
-            swept.append(total_site(value, update_sites(intervals, sites, mean, variance, interval_noise)))
-        return swept
+            totals.append(total_site(value, update_sites(intervals, sites, mean, variance, interval_noise)))
+        return totals
 
 
 def total_site(value: Site, sites: Sequence[Site]) -> Site:
@@ -176,9 +176,9 @@ def tree_with_intervals(observations: Observations, priors: Priors) -> tuple[Gau
     unscored = cached_tree(observations.unscored_shape, priors)
     texts = scored_texts(observations, unscored)
     filtered = cached_filter(unscored, texts)
-    if filtered.swept is None:
-        classes, totals = symmetry_classes(texts), filtered.swept_totals(texts, unscored.interval_noise)
+    if filtered.second_sweep is None:
+        classes, totals = symmetry_classes(texts), filtered.totals_after_sweep(texts, unscored.interval_noise)
         totals = means_of_equals(totals, [classes[i] for i in filtered.indices])
         tree = unscored.with_scores({i: 1 / total.precision for i, total in zip(filtered.indices, totals, strict=True)})
-        filtered.swept = tree, [total.weighted_value / total.precision for total in totals]
-    return filtered.swept
+        filtered.second_sweep = tree, [total.weighted_value / total.precision for total in totals]
+    return filtered.second_sweep

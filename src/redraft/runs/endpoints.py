@@ -45,7 +45,7 @@ class Endpoints(Protocol):
 
     @property
     def free_slots(self) -> int:
-        """How many more rows may make a call at once; 0 or less if a call waits for a slot."""
+        """How many more rows may start: their calls get slots at once, or soon."""
         ...
 
     async def wait_for_free_slots(self) -> None:
@@ -177,6 +177,11 @@ class LimitedEndpoints:
 
     async def wait_until_quiet(self) -> None:
         await self.gate.wait_until_quiet()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another call would have to wait."""
+        return any(limiter.is_full for limiter in self.limiters.values())
 
     @property
     def free_slots(self) -> int:

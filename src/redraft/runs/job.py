@@ -29,7 +29,7 @@ from ..tables.writers import Output, merge_columns, result_column_names
 from ..telemetry import record_run
 from .allocation import BudgetAllocator, budget_unit
 from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
-from .completion import completion_data, completion_digest, restore, saved_completion
+from .completion import completion_data, completion_digest, is_complete, restore_completion, saved_completion
 from .config import STDOUT, BatchConfig
 from .dataset import BatchDataset, DatasetRows, DatasetSummary, PendingRow
 from .endpoints import Endpoints
@@ -136,7 +136,9 @@ class BatchJob:
             budget_error = self.processor.runner.budget_error if self.processor else ""
             if budget_error and not (self.scheduler.reason or self.progress.processed_rows or self.progress.reused):
                 self.scheduler.end("budget", budget_error)
-            return await self._save_priors(self._finish(files, executor), say)
+            report = self._finish(files, executor)
+            await self._keep_completion()
+            return await self._save_priors(report, say)
         finally:
             vars(public_progress).update(vars(self.progress))
 
@@ -149,9 +151,14 @@ class BatchJob:
     async def _is_complete(self) -> bool:
         """Return whether an earlier start has completed this run; if so, keep its output, and take its figures for the report."""
         saved = None if self.scheduler.reason or self.budget.was_raised else saved_completion(self.journal, self.config.name)
-        if saved is None or await asyncio.to_thread(self._digest) != saved["digest"]:
+        if saved is None:
             return False
-        if (builder := restore(saved, self.progress)) is None:
+        try:
+            digest = await asyncio.to_thread(self._digest)
+        except asyncio.CancelledError:
+            self.output.keep()  # no row was read: what is there stays
+            raise
+        if digest != saved.get("digest") or (builder := restore_completion(saved, self.progress)) is None:
             return False
         self.report_builder, self._was_complete = builder, True
         self.output.keep()
@@ -280,16 +287,23 @@ class BatchJob:
             if (
                 not (reason or self._was_complete) and self.config.limit is None and self.config.pilot is None
             ):  # rows that this run has not seen are no longer in the input
-                completion = completion_data(self._digest, self.progress, self.report_builder)
-                self.note(last_full_invocation=self.journal.invocation(self.config.name), completion=completion)
+                self.note(last_full_invocation=self.journal.invocation(self.config.name))
             state = "finished" if self.config.pilot is None else "pilot"
             self.note(state=reason or state, report=report.as_data())
         report = files.with_advice(report)
         files.close()
         return report
 
+    async def _keep_completion(self) -> None:
+        """Save the figures of a complete run, by which a later start need not read its rows."""
+        if self._was_complete or self.scheduler.reason or not is_complete(self.progress):
+            return
+        if digest := await asyncio.to_thread(self._digest):
+            with suppress(StoreError):
+                self.note(completion=completion_data(digest, self.progress, self.report_builder))
+
     def _note_spent_regularly(self) -> None:
-        """Save what was spent, but not within NOTE_INTERVAL: it takes an estimate of each call in flight."""
+        """Save what was spent, at most once in NOTE_INTERVAL: it takes an estimate of each call in flight."""
         if (now := monotonic()) >= self._noted_at + NOTE_INTERVAL:
             self._noted_at = now
             self._note_spent()

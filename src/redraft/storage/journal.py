@@ -92,19 +92,6 @@ class CapabilitiesData(TypedDict):
     formats: Mapping[str, FormatData]
 
 
-class CompletionData(TypedDict):
-    digest: str
-    done: int
-    failed: int
-    first: list[float]
-    best: list[float]
-    uplift: list[float]
-    counts: Mapping[str, int]
-    counters: Mapping[str, Mapping[str, int]]
-    reasons: Mapping[str, str]
-    iterations: list[list[float | None]]
-
-
 class RunMetadata(TypedDict, total=False):
     """The keys of a run's metadata that Redraft reads back, and their types. Other keys are for people."""
 
@@ -122,7 +109,7 @@ class RunMetadata(TypedDict, total=False):
     provider_batches: ProviderBatchesData | None
     capabilities: Mapping[str, CapabilitiesData]
     report: Mapping[str, Any] | None
-    completion: CompletionData | None
+    completion: Mapping[str, Any] | None  # (figures that can be made again: another form of them is no damage)
     model: str | None
 
 

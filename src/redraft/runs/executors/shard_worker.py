@@ -288,7 +288,7 @@ class ShardWorker:
             return ShardStatus(self._process)
         progress = job.progress
         progress.in_flight = endpoints.in_flight
-        is_saturated = endpoints.free_slots <= 0 or budget.shortage is not None
+        is_saturated = endpoints.is_full or budget.shortage is not None
         messages, self._messages[:] = tuple(self._messages), []
         return ShardStatus(
             self._process,
