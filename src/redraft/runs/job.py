@@ -137,8 +137,12 @@ class BatchJob:
             if budget_error and not (self.scheduler.reason or self.progress.processed_rows or self.progress.reused):
                 self.scheduler.end("budget", budget_error)
             report = self._finish(files, executor)
-            await self._keep_completion()
-            return await self._save_priors(report, say)
+            try:
+                await self._keep_completion()
+                return await self._save_priors(report, say)
+            except asyncio.CancelledError as error:
+                error.result = report  # type: ignore[attr-defined]
+                raise
         finally:
             vars(public_progress).update(vars(self.progress))
 
