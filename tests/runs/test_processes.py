@@ -249,7 +249,7 @@ def is_alive(pid):
 @pytest.mark.slow
 async def test_a_killed_worker_is_replaced(tmp_path, serve):
     """The output is that of one process, and no call is repeated needlessly."""
-    rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.05)
+    rows, server = write_rows(tmp_path / "rows.jsonl", 100), serve("--latency", 0.05)
     await BatchRun.from_arguments(rows, tmp_path / "plain.jsonl", server.model, **PLAIN).go()
     said, since = [], server.lines()
     run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, say=said.append, **PLAIN)
@@ -258,7 +258,7 @@ async def test_a_killed_worker_is_replaced(tmp_path, serve):
     os.kill(workers_of(os.getpid())[0], signal.SIGKILL)
     kills = [time.monotonic()]
     report = await going
-    assert (report.done, report.reused, report.end_reason, run.progress.done) == (30, 0, "", 30)
+    assert (report.done, report.reused, report.end_reason, run.progress.done) == (100, 0, "", 100)
     assert any("of 2 died" in line for line in said), said
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
     entries = server.entries(since)
