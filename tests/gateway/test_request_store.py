@@ -11,6 +11,7 @@ import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -326,6 +327,7 @@ async def test_what_waits_for_the_journal_stays_pending(tmp_path, monkeypatch):
     """The file of pending rows keeps it when it is emptied; meanwhile the request is shown as in progress, and is not purged."""
     monkeypatch.setattr("redraft.gateway.request_table.MAX_COMMITTED_BYTES", 0)
     store = RequestStore(tmp_path, dict.fromkeys(("refine/fast", "pass/m"), Retention("full", days=0)))
+    assert store.purge() == 0
     recorder = begin(store, "t1")
     with closing(sqlite3.connect(tmp_path / "gateway.journal", isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
@@ -443,6 +445,34 @@ async def test_old_requests_leave_the_files(tmp_path):
     assert len(content) < size * 0.7
     assert store.find("t0") is None and store.find("t1").trace is not None
     assert store.find("running").trace is not None, "a request in progress is not deleted"
+    store.close()
+
+
+async def test_a_large_journal_is_written_again_once_a_day(tmp_path, monkeypatch):
+    """At the start and then daily, if something was deleted; a small one after each deletion."""
+    written_at, clock = [], SimpleNamespace(hour=0, time=time.time, monotonic=lambda: clock.hour * 3600.0)
+    monkeypatch.setattr("redraft.gateway.request_store.time", clock)
+    monkeypatch.setattr(Journal, "compact", lambda self: written_at.append(clock.hour))
+    store = RequestStore(tmp_path, {"refine/fast": Retention("full", days=2)})
+
+    async def purge_after(hours):
+        clock.hour += hours
+        recorder = begin(store, f"t{clock.hour}")
+        await refined(recorder, "x" * 30_000)
+        recorder.finish(RequestEnd(200))
+        await store.wait_for_commit()
+        age(tmp_path, 3)
+        assert store.purge() == 1
+
+    monkeypatch.setattr("redraft.gateway.request_store.COMPACT_BYTES", 1000)
+    for hours in (0, 5, 18, 2, 20):
+        await purge_after(hours)
+    assert written_at == [0, 25]
+    monkeypatch.setattr("redraft.gateway.request_store.COMPACT_BYTES", 10**7)
+    await purge_after(1)
+    await purge_after(1)
+    assert store.purge() == 0
+    assert written_at == [0, 25, 46, 47]
     store.close()
 
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,6 +49,8 @@ DAY = 86_400.0
 MEGABYTE = 10**6
 MAINTENANCE_SECONDS = 60.0
 RECOVERY_SECONDS = 5.0
+COMPACT_BYTES = 64 * 2**20
+"""A journal up to this size is written again after each deletion, in about half a second; a larger one once a day."""
 CLIENT_WENT_AWAY = 499
 """The status of a request whose client closed the connection, as in nginx."""
 HEADER_BYTES = RESULT_BYTES = 500  # of a trace and of its result besides their texts, roughly
@@ -112,6 +115,7 @@ class RequestStore:
         try:
             self._table = RequestTable(folder / TABLE, self.report)
             self._purge_error: StoreError | None = None
+            self._has_remains, self._compacted_at = True, -inf  # of texts that an earlier process deleted, perhaps
             self._open_requests: dict[str, RequestRecorder] = {}
             self._positions = {run.name: _last_position(self._journal, run.name) for run in self._journal.runs()}
             self._close_interrupted()
@@ -170,11 +174,22 @@ class RequestStore:
             retention = self.retentions.get(model, Retention())
             ids = self._table.surplus_ids(model, time.time() - retention.days * DAY, retention.megabytes * MEGABYTE)
             if ids and self._journal.has_run(model):
+                self._has_remains = True
                 self._journal.erase(model, ids)
             if ids:
                 self._table.delete(ids)
             count += len(ids)
+        self._remove_remains()
         return count
+
+    def _remove_remains(self) -> None:
+        """Write the journal again if something of it was deleted: `erase` leaves copies that SQLite made of a text earlier."""
+        now = time.monotonic()
+        if not self._has_remains or (now < self._compacted_at + DAY and self._journal.size > COMPACT_BYTES):
+            return
+        self._compacted_at = now  # also if it fails: a large one is not tried again at once
+        self._journal.compact()
+        self._has_remains = False
 
     async def maintain(self) -> None:
         """Purge now and then every minute, and open the journal again after an error, until cancelled."""

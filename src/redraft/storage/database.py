@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -291,10 +292,15 @@ class Database:
             write_connection = None if read_only else stack.enter_context(closing(open_writer(path, durability)))
             self._reader = stack.enter_context(closing(open_reader(path)))
             self._restart_clock = set_time_limit(self._reader, READ_TIMEOUT)
+            self._write_lock = threading.Lock()
             if write_connection:  # registered last, so that its thread ends before the connections close
-                self._writer = Writer(lambda transaction: transaction.commit(write_connection), self._to_store_error)
+                self._writer = Writer(partial(self._commit, write_connection), self._to_store_error)
                 stack.callback(self._writer.close)
             self._resources = stack.pop_all()
+
+    def _commit(self, connection: sqlite3.Connection, transaction: Transaction) -> None:
+        with self._write_lock:  # waits as long as `compact` takes, while SQLite would give up after 30 s
+            transaction.commit(connection)
 
     def write_through(self, commit: Commit) -> None:
         """Pass what is written to `commit`. For a file that was opened for reading only."""
@@ -358,17 +364,22 @@ class Database:
             self._writer.flush()
 
     def compact(self) -> None:
-        """Give the space of deleted rows back to the file system. Blocks, and needs as much free space as the file has."""
+        """Write the whole file again, without the space and the remains of what was deleted. Blocks, and commits wait meanwhile.
+
+        Needs twice the size of the file as free space: SQLite's VACUUM writes a temporary file, and all pages to the log.
+        """
         self.flush()
         try:
-            with closing(open_connection(self.path, "mode=rw")) as connection:
+            with self._write_lock, closing(open_connection(self.path, "mode=rw")) as connection:
                 connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error as error:
             raise self._to_store_error(error) from error
 
     def erase(self, deletions: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
         """Execute statements that delete, overwrite what they deleted, and give its space back, also in the write-ahead log.
 
+        A page in which SQLite rearranged values earlier may still have copies of them in its unused part; `compact` removes those.
         Blocks; a few statements are one transaction, so that the writing thread goes on meanwhile.
         """
         self.flush()

@@ -234,8 +234,20 @@ class Journal:
         self.response_cache.expect_any()
         self._database.writer.add(changes)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file, without its log; 0 if it cannot be found."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
     def compact(self) -> None:
-        """Give the space of deleted rows back to the file system. Blocks, and needs as much free space as the file has."""
+        """Write the file again, without the space and the remains of what was deleted. May be called from any thread.
+
+        Blocks, for about 6 s per GB, and so does every commit meanwhile. Needs twice the size of the file as free space. The
+        write-ahead log keeps remains as long as another process reads the journal. Raises StoreError; writing goes on then.
+        """
         self._database.compact()
 
     def use_incremental_vacuum(self) -> None:
@@ -243,9 +255,10 @@ class Journal:
         self._database.use_incremental_vacuum()
 
     def erase(self, run: str, ids: Sequence[str]) -> None:
-        """Delete rows so that nothing of their texts stays in the file or beside it. Blocks, and may be called from any thread.
+        """Delete rows and overwrite their texts, in the file and in its log. Blocks, and may be called from any thread.
 
-        The write-ahead log keeps them as long as another process reads the journal. Raises StoreError; writing goes on then.
+        Copies that SQLite made when it rearranged pages earlier stay until `compact`. The write-ahead log keeps deleted texts as
+        long as another process reads the journal. Raises StoreError; writing goes on then.
         """
         number = self._number(run)
         self._database.erase([(DELETE_ROW, (number, json.dumps(id))) for id in ids])

@@ -46,7 +46,7 @@ SYNCHRONOUS: dict[str, str] = {"normal": "NORMAL", "full": "FULL"}
 WRITER_PRAGMAS = (
     "PRAGMA cache_size = -16384",  # 16 MiB
     "PRAGMA wal_autocheckpoint = 4000",
-    "PRAGMA secure_delete = ON",  # moved or deleted text leaves no remains in pages; the default of many builds of SQLite
+    "PRAGMA secure_delete = ON",  # deleted text is overwritten; the default of many builds of SQLite
     f"PRAGMA journal_size_limit = {64 * 2**20}",
 )
 
