@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from .core.fields import FORM_SETTING, JSON_FORM
 from .core.records import Candidate, Outcome, Record, StopReason
 from .core.steps import Stop
 from .core.task import Message, Task, message_text
-from .core.trace import Trace
+from .core.trace import PanelGrader, Trace
 from .errors import ConfigError, RedraftError
 from .graders.fingerprint import grader_fingerprint
 from .middleware.observe import observe
@@ -138,9 +138,8 @@ def make_refinement(
     options = session.options
     earlier = _check_reads_no_files(task) if isinstance(task, Trace) else None
     task = task.task if isinstance(task, Trace) else _with_file_contents(_as_task(task))
-    has_answers = bool(earlier and earlier.candidates)
-    given = () if has_answers else task.given_responses
-    if session.writer is None and not given and not has_answers:
+    given = () if earlier and earlier.candidates else task.given_responses
+    if session.writer is None and not given and not (earlier and earlier.candidates):
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
     _check_has_prompt(task)
     panel, roles, is_noisy, checks = session.setup(task.requirements, has_tests=bool(task.tests))
@@ -151,23 +150,12 @@ def make_refinement(
         roles = replace(roles, sampling=sampling)
     for check in checks:
         check(task)
-    records: tuple[Record, ...] = earlier.records if earlier else ()
-    recorded: Mapping[str, Any] = earlier.settings if earlier else {}
-    if options.answer:
-        records, recorded = _in_form(records, recorded, options.answer)
-        given = tuple([options.answer.extract(text, given=True) for text in given])
     if (prompts := prompts_of(options.plan or options)) and (prompts.draft or prompts.refine):
         prompts.check_task(task)
     session_plan = session.plan_for(writes=roles.writer is not None, noisy=is_noisy)
     plan = plan or session_plan
     settings = plan_settings(plan) if settings is None else settings
-    records = (*records, *[Candidate(id, text) for id, text in enumerate(given)])
-    if earlier:
-        trace = Trace(task, panel, records, earlier.resumed_at, recorded)
-        trace = reopen_if_needed(trace, with_original_settings(trace, session_plan, options))
-        trace = _with_plan_settings(trace, settings)
-    else:
-        trace = Trace(task, panel, records, len(records), {**recorded, **settings})
+    trace = _starting_trace(task, panel, given, earlier, settings, session_plan, options)
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if session.has_limits or deadline_at is not None:
@@ -185,6 +173,29 @@ def make_refinement(
         reservations=reservations,
         fingerprint=partial(session.cached_fingerprint, roles),
     )
+
+
+def _starting_trace(  # noqa: PLR0917
+    task: Task,
+    panel: tuple[PanelGrader, ...],
+    given: Sequence[str],
+    earlier: Trace | None,
+    settings: Mapping[str, Any],
+    session_plan: Plan,
+    options: Options,
+) -> Trace:
+    """Return the trace that the work begins with: the records of an earlier trace, if there is one, and the given answers."""
+    records: tuple[Record, ...] = earlier.records if earlier else ()
+    recorded: Mapping[str, Any] = earlier.settings if earlier else {}
+    if options.answer:
+        records, recorded = _in_form(records, recorded, options.answer)
+        given = [options.answer.extract(text, given=True) for text in given]
+    records = (*records, *[Candidate(id, text) for id, text in enumerate(given)])
+    if earlier is None:
+        return Trace(task, panel, records, len(records), {**recorded, **settings})
+    trace = Trace(task, panel, records, earlier.resumed_at, recorded)
+    trace = reopen_if_needed(trace, with_original_settings(trace, session_plan, options))
+    return _with_plan_settings(trace, settings)
 
 
 def _check_has_prompt(task: Task) -> None:

@@ -125,24 +125,22 @@ class BatchJob:
         output = None if self.config.output in {None, STDOUT} else Path(str(self.config.output))
         files = RunFiles(self.journal, output, self.output.is_in_place, self.scheduler)
         public_progress = self.progress  # an executor may replace the job's own
+        report = None
         try:
-            try:
-                with record_run(self.config.name):
-                    await files.watch_during(lambda: self.scheduler.run(self._work(executor)))
-            except asyncio.CancelledError as error:
-                self.scheduler.end("interrupted", "", now=True)  # if the cancellation came before the scheduler ran
-                error.result = self._finish(files, executor)  # type: ignore[attr-defined]
-                raise
+            with record_run(self.config.name):
+                await files.watch_during(lambda: self.scheduler.run(self._work(executor)))
             budget_error = self.processor.runner.budget_error if self.processor else ""
             if budget_error and not (self.scheduler.reason or self.progress.processed_rows or self.progress.reused):
                 self.scheduler.end("budget", budget_error)
             report = self._finish(files, executor)
-            try:
-                await self._keep_completion()
-                return await self._save_priors(report, say)
-            except asyncio.CancelledError as error:
-                error.result = report  # type: ignore[attr-defined]
-                raise
+            await self._keep_completion()
+            return await self._save_priors(report, say)
+        except asyncio.CancelledError as error:
+            if report is None:
+                self.scheduler.end("interrupted", "", now=True)  # if the cancellation came before the scheduler ran
+                report = self._finish(files, executor)
+            error.result = report  # type: ignore[attr-defined]
+            raise
         finally:
             vars(public_progress).update(vars(self.progress))
 
@@ -338,9 +336,6 @@ class BatchJob:
         except StoreError as error:
             say(f"the priors fitted to this run could not be saved: {error}")
             return report
-        except asyncio.CancelledError as error:  # the run itself is complete
-            error.result = report  # type: ignore[attr-defined]
-            raise
         if saved is None:
             return report
         report = replace(report, prior_rows=saved[0], saved_prior_tasks=saved[1].tasks)
