@@ -266,6 +266,26 @@ def test_an_invalid_port_is_named(typed):
         connect(typed, env={})
 
 
+@pytest.mark.parametrize("host", ["a b", "a|b", "a..b", ".a", "a" * 64, "[::1", "[zz]"])
+@pytest.mark.parametrize("port", ["", ":80"])
+def test_an_invalid_host_is_named(host, port):
+    """When the model is named, not when it is asked; with an @ in the address it is not, since it may be a part of a password."""
+    with pytest.raises(ConfigError, match=r"its host '.*' cannot be read") as caught:
+        connect(f"http://{host}{port}/v1#m", env={})
+    assert host in str(caught.value)
+    with pytest.raises(ConfigError, match="this one cannot be read") as caught:
+        connect(f"http://u:pw@{host}{port}/v1#m", env={})
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["straße.de", "ς.gr", "a\u200db.com"])
+def test_a_host_with_two_meanings_is_refused(host):
+    """IDNA 2003 and 2008 differ, so another program might send the key elsewhere."""
+    with pytest.raises(ConfigError, match=r"means different hosts to different programs: write it as xn--"):
+        connect(f"http://u:pw@{host}/v1#m", env={})
+    connect("http://bücher.example/v1#m", env={})
+
+
 async def test_a_failing_computed_grader_gives_no_hint_about_the_judge(capfd, tmp_path, monkeypatch):
     """The hint of the command line says what the grader needs."""
     from redraft.cli.errors import exit_code_of

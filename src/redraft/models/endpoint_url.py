@@ -15,6 +15,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..masking import is_secret
 from .http_client import REFUSED_USAGE
+from .http_errors import InvalidRequestError
+from .http_requests import ascii_host
 from .openai_responses import shorten
 
 CHAT_PATH = "/chat/completions"
@@ -26,7 +28,10 @@ def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
     try:
         parts = urlsplit(base_url.strip())
         host, _ = parts.hostname, parts.port
-        (host or "").encode("idna")
+        if host:
+            ascii_host(host)
+    except InvalidRequestError as error:
+        raise ConfigError(f"a base URL is http(s)://host:port/v1, and of {redacted_url(base_url)!r}: {error}") from None
     except ValueError:
         raise ConfigError(f"a base URL is http(s)://host:port/v1: {_unreadable_part(base_url)} cannot be read") from None
     if parts.scheme not in {"http", "https"} or not host:
@@ -50,13 +55,15 @@ def check_proxy(proxy: str | None) -> None:
 
 
 def _unreadable_part(url: str) -> str:
-    """Return which part of a URL is invalid: the port, if it is that. After an @, any part may belong to a password."""
+    """Return which part of a URL is invalid: the port or the host. After an @, any part may belong to a password."""
     if "@" in url:
         return "this one"
-    port = re.search(r":([^:\]/]*)$", redacted_url(url).partition("://")[2].partition("/")[0])
+    place = redacted_url(url).partition("://")[2].partition("/")[0]
+    port = re.search(r":([^:\]/]*)$", place)
     if port and not (port[1].isascii() and port[1].isdigit() and int(port[1][:6]) < 1 << 16):
         return f"its port {port[1]!r}, which must be a number up to 65535,"
-    return "this one"
+    host = place if "[" in place or not port else place.removesuffix(port[0])
+    return f"its host {host!r}" if host else "this one"
 
 
 def join_url(base: SplitResult, path: str, query: str = "") -> str:

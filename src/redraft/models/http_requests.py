@@ -17,6 +17,7 @@ from .http_errors import InvalidRequestError
 _URL_CHARACTERS = "!#$%&'()*+,/:;=?@[]~"  # not encoded again
 _FRAMING = ("content-length", "transfer-encoding", "connection")
 _CONTROL_CHARACTERS = bytes({*range(32), 127} - {9})
+_NOT_IN_HOSTS = frozenset({*map(chr, range(33)), *"<>\\^`{|}", "\x7f"})
 _AMBIGUOUS = frozenset("\u00df\u03c2\u200c\u200d")  # (IDNA 2003, which Python has, and IDNA 2008 differ)
 
 
@@ -74,20 +75,19 @@ def _split(url: str, name: str) -> tuple[Endpoint, SplitResult]:
     """Return the server of a URL, and its parts."""
     try:
         parts = urlsplit(url)
-        host = _ascii_host(parts.hostname or "")
+        host = ascii_host(parts.hostname or "")
         return Endpoint(host, parts.port or _default_port(parts.scheme), parts.scheme == "https"), parts
     except (KeyError, ValueError):
         raise InvalidRequestError(f"{name} names no server") from None
 
 
-def _ascii_host(host: str) -> str:
-    if not host:
+def ascii_host(host: str) -> str:
+    """Return the name of a server as DNS and certificates have it. Raises ValueError, or InvalidRequestError if it is ambiguous."""
+    if not host or not _NOT_IN_HOSTS.isdisjoint(host):
         raise ValueError(host)
-    if host.isascii():
-        return host
     if not _AMBIGUOUS.isdisjoint(host):
         raise InvalidRequestError("the name of its server means different hosts to different programs: write it as xn--...")
-    return host.encode("idna").decode()
+    return host.encode("idna").decode()  # raises UnicodeError, a ValueError, for labels that are empty or too long
 
 
 def _default_port(scheme: str) -> int:
