@@ -359,8 +359,7 @@ def test_idle_connections_are_closed_in_time(on_loop):
             return [moment - start for moment in ended]
 
     first, second = on_loop(open_two())
-    assert first >= 0.3
-    assert second >= 0.4
+    assert first > 0.299 and second > 0.399  # (uvloop's clock has milliseconds)
 
 
 def test_nothing_is_open_when_the_loop_ends(on_loop, recwarn):

@@ -220,6 +220,21 @@ def test_a_late_failure_of_a_look_up_is_not_logged(caplog):
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("cancelled", [(0,), (1,), (0, 1), (1, 0)])
+async def test_a_look_up_ends_with_the_last_request_that_needs_it(resolver, cancelled):
+    """As a task it would outlive them; while one of them waits, it goes on."""
+    async with serving(HI) as port:
+        resolver.append(0.3 if len(cancelled) == 1 else 60)
+        requests = [asyncio.create_task(outcome(f"http://slow.test:{port}/")) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        for n in cancelled:
+            requests[n].cancel()
+        ends = await asyncio.gather(*requests, return_exceptions=True)
+        assert [isinstance(end, asyncio.CancelledError) for end in ends] == [n in cancelled for n in range(2)]
+        assert resolver == [] and not [task for task in asyncio.all_tasks() if "getaddrinfo" in repr(task)]
+        assert await outcome(f"http://slow.test:{port}/") == (200, b"hi")
+
+
 async def test_a_cancelled_look_up_cancels_no_other_request(resolver):
     """Something cancels all tasks of the loop; a later request looks the name up again."""
     async with serving(HI) as port:

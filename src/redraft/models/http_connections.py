@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
@@ -263,6 +264,15 @@ class Connection(asyncio.Protocol):
             response.complete()
 
 
+@dataclass(slots=True)
+class Lookup:
+    """The addresses of a host, until when they are used, and how many connections wait for them."""
+
+    task: asyncio.Future[list[Any]]
+    until: float
+    waiting: int = 0
+
+
 class ConnectionPool:
     """The connections of the running event loop, of any number. An idle one is used again for some seconds; 0: for one request."""
 
@@ -272,7 +282,7 @@ class ConnectionPool:
         self._idle: dict[Origin, list[Connection]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._connection_count = 0
-        self._addresses: dict[Endpoint, tuple[float, asyncio.Future[list[Any]]]] = {}
+        self._lookups: dict[Endpoint, Lookup] = {}
 
     def take(self, origin: Origin) -> Connection | None:
         """Return an idle connection, the one that was used last, or None."""
@@ -369,22 +379,27 @@ class ConnectionPool:
     async def _find_addresses(self, endpoint: Endpoint) -> list[Any]:
         """Return the addresses of a host, for each connection another one first.
 
-        Connections that are opened at the same time ask for them once.
+        Connections that are opened at the same time ask for them once; if all of these are cancelled, so is the question.
         """
-        until, found = self._addresses.get(endpoint, (0.0, None))
-        if found is None or until < self.loop.time():
-            found = asyncio.ensure_future(self.loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
-            self._addresses[endpoint] = self.loop.time() + ADDRESS_SECONDS, found
-            found.add_done_callback(lambda found: self._forget_failure(endpoint, found))
-        addresses = await asyncio.shield(found)
+        lookup, now = self._lookups.get(endpoint), self.loop.time()
+        if lookup is None or lookup.until < now:
+            task = asyncio.ensure_future(self.loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
+            lookup = self._lookups[endpoint] = Lookup(task, now + ADDRESS_SECONDS)
+        lookup.waiting += 1
+        try:
+            addresses = await asyncio.shield(lookup.task)
+        except BaseException:
+            if lookup.task.done() or lookup.waiting == 1:  # it failed, or nobody else needs it
+                if self._lookups.get(endpoint) is lookup:
+                    del self._lookups[endpoint]
+                lookup.task.cancel()
+                await asyncio.wait([lookup.task])
+            raise
+        finally:
+            lookup.waiting -= 1
         self._connection_count += 1
         first = self._connection_count % len(addresses) if addresses else 0
         return addresses[first:] + addresses[:first]
-
-    def _forget_failure(self, endpoint: Endpoint, found: asyncio.Future[list[Any]]) -> None:
-        failed = found.cancelled() or found.exception() is not None
-        if failed and self._addresses.get(endpoint, (0.0, None))[1] is found:
-            del self._addresses[endpoint]
 
 
 def _reason(error: Exception) -> str:
