@@ -449,13 +449,13 @@ async def test_old_requests_leave_the_files(tmp_path):
 
 
 async def test_a_large_journal_is_written_again_once_a_day(tmp_path, monkeypatch):
-    """At the start and then daily, if something was deleted; a small one after each deletion."""
-    written_at, clock = [], SimpleNamespace(hour=0, time=time.time, monotonic=lambda: clock.hour * 3600.0)
+    """A day after the first deletion, also if the gateway was started again meanwhile; a small one after each deletion."""
+    written_at, began = [], time.time()
+    clock = SimpleNamespace(hour=0, time=lambda: began + clock.hour * 3600.0, monotonic=time.monotonic)
     monkeypatch.setattr("redraft.gateway.request_store.time", clock)
     monkeypatch.setattr(Journal, "compact", lambda self: written_at.append(clock.hour))
-    store = RequestStore(tmp_path, {"refine/fast": Retention("full", days=2)})
 
-    async def purge_after(hours):
+    async def purge_after(store, hours):
         clock.hour += hours
         recorder = begin(store, f"t{clock.hour}")
         await refined(recorder, "x" * 30_000)
@@ -465,14 +465,45 @@ async def test_a_large_journal_is_written_again_once_a_day(tmp_path, monkeypatch
         assert store.purge() == 1
 
     monkeypatch.setattr("redraft.gateway.request_store.COMPACT_BYTES", 1000)
-    for hours in (0, 5, 18, 2, 20):
-        await purge_after(hours)
-    assert written_at == [0, 25]
+    for hours in (1, *[10] * 7):
+        store = RequestStore(tmp_path, {"refine/fast": Retention("full", days=2)})
+        await purge_after(store, hours)
+        assert store.purge() == 0
+        store.close()
+    assert written_at == [31, 71]
     monkeypatch.setattr("redraft.gateway.request_store.COMPACT_BYTES", 10**7)
-    await purge_after(1)
-    await purge_after(1)
+    store = RequestStore(tmp_path, {"refine/fast": Retention("full", days=2)})
     assert store.purge() == 0
-    assert written_at == [0, 25, 46, 47]
+    await purge_after(store, 1)
+    await purge_after(store, 1)
+    assert store.purge() == 0
+    assert written_at == [31, 71, 72, 73]
+    store.close()
+
+
+async def test_a_compaction_that_fails_is_tried_again_in_an_hour(tmp_path, monkeypatch):
+    """It takes long where there is no room for it; requests go on meanwhile."""
+    tried_at, began = [], time.time()
+    clock = SimpleNamespace(hour=0, time=lambda: began + clock.hour * 3600.0, monotonic=time.monotonic)
+    monkeypatch.setattr("redraft.gateway.request_store.time", clock)
+    monkeypatch.setattr("redraft.gateway.request_store.COMPACT_BYTES", 1000)
+
+    def compact(journal):
+        tried_at.append(clock.hour)
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Journal, "compact", compact)
+    store = RequestStore(tmp_path, {"refine/fast": Retention("full", days=2)})
+    recorder = begin(store, "t1")
+    await refined(recorder)
+    recorder.finish(RequestEnd(200))
+    await store.wait_for_commit()
+    age(tmp_path, 3)
+    assert store.purge() == 1
+    for clock.hour in (1, 24, 24.1, 25, 25.5):  # noqa: B007
+        with suppress(StoreError):
+            assert store.purge() == 0
+    assert tried_at == [24, 25]
     store.close()
 
 

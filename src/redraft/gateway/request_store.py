@@ -45,12 +45,14 @@ from .request_table import RequestFacts, RequestOutcomeName, RequestTable, find_
 
 JOURNAL = "gateway.journal"
 TABLE = "requests.db"
-DAY = 86_400.0
+HOUR, DAY = 3600.0, 86_400.0
 MEGABYTE = 10**6
 MAINTENANCE_SECONDS = 60.0
 RECOVERY_SECONDS = 5.0
 COMPACT_BYTES = 64 * 2**20
-"""A journal up to this size is written again after each deletion, in about half a second; a larger one once a day."""
+"""A journal up to this size is written again after each deletion, in about half a second; a larger one a day after the first."""
+REMAINS = "remains_since"
+"""The key of the metadata of a run that says since when its file may have remains of deleted texts, in seconds of the epoch."""
 CLIENT_WENT_AWAY = 499
 """The status of a request whose client closed the connection, as in nginx."""
 HEADER_BYTES = RESULT_BYTES = 500  # of a trace and of its result besides their texts, roughly
@@ -115,9 +117,11 @@ class RequestStore:
         try:
             self._table = RequestTable(folder / TABLE, self.report)
             self._purge_error: StoreError | None = None
-            self._has_remains, self._compacted_at = True, -inf  # of texts that an earlier process deleted, perhaps
             self._open_requests: dict[str, RequestRecorder] = {}
-            self._positions = {run.name: _last_position(self._journal, run.name) for run in self._journal.runs()}
+            runs = self._journal.runs()
+            self._positions = {run.name: _last_position(self._journal, run.name) for run in runs}
+            self._remains = {run.name: at for run in runs if (at := run.metadata.get(REMAINS))}  # by model
+            self._compact_after = -inf
             self._close_interrupted()
         except BaseException:
             self._journal.close()
@@ -174,7 +178,9 @@ class RequestStore:
             retention = self.retentions.get(model, Retention())
             ids = self._table.surplus_ids(model, time.time() - retention.days * DAY, retention.megabytes * MEGABYTE)
             if ids and self._journal.has_run(model):
-                self._has_remains = True
+                if model not in self._remains:
+                    self._remains[model] = time.time()
+                    self._journal.update_run(model, **{REMAINS: self._remains[model]})
                 self._journal.erase(model, ids)
             if ids:
                 self._table.delete(ids)
@@ -184,12 +190,14 @@ class RequestStore:
 
     def _remove_remains(self) -> None:
         """Write the journal again if something of it was deleted: `erase` leaves copies that SQLite made of a text earlier."""
-        now = time.monotonic()
-        if not self._has_remains or (now < self._compacted_at + DAY and self._journal.size > COMPACT_BYTES):
+        now, is_small = time.time(), self._journal.size <= COMPACT_BYTES
+        if not self._remains or not (is_small or now >= max(self._compact_after, min(self._remains.values()) + DAY)):
             return
-        self._compacted_at = now  # also if it fails: a large one is not tried again at once
+        self._compact_after = now + HOUR  # if it fails
         self._journal.compact()
-        self._has_remains = False
+        for model in self._remains:
+            self._journal.update_run(model, **{REMAINS: None})
+        self._remains.clear()
 
     async def maintain(self) -> None:
         """Purge now and then every minute, and open the journal again after an error, until cancelled."""
