@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -14,10 +16,17 @@ from redraft.errors import ConfigError, ModelError, ModelUnavailableError
 from redraft.core.task import message_text
 from redraft.requirements.spec import check_foreign_spec
 from redraft.tables import infer_columns
+from redraft.gateway.config import ServedModel
+from redraft.gateway.exchange import GatewayError
+from redraft.gateway.passing import PassThrough
+from redraft.gateway.profile_models import ConnectedModels
 from redraft.masking import secrets_in_environment
 from redraft.models import Chat, connect, find_model
 from redraft.models.endpoint_url import redacted_url, redacted_model_name
+from redraft.models.openai_batches import BatchClient
 from redraft.models.pydantic_ai import ProviderModel
+from redraft.models.scoring import connect_embeddings, connect_moderation, connect_scoring
+from redraft.protocols import Request
 
 from . import fault_server as fs
 
@@ -88,6 +97,71 @@ async def test_configured_proxy_is_used(ask, monkeypatch, named, switch):
                 await model.complete(ask())
             assert [r.method for r in proxy.requests][:1] == ["CONNECT"]
         assert proxy.requests
+
+
+SERVED = {kind: ServedModel("m", "http://models.example/v1", "m", kind) for kind in ("openai", "anthropic")}
+HELLO = {"model": "pass/m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
+
+
+def asked(name, env):
+    return connect(name, env=env).complete(Request(tuple(HELLO["messages"])))
+
+
+def scored(client):
+    return client.complete(Request((*HELLO["messages"], {"role": "assistant", "content": "hi"})))
+
+
+def passed_on(kind, env, **fields):
+    return PassThrough({"m": SERVED[kind]}, env).forward(
+        SERVED[kind], "messages" if kind == "anthropic" else "chat", HELLO | fields
+    )
+
+
+def refined(kind, env):
+    return ConnectedModels({"m": SERVED[kind]}, env).model("m").complete(Request(tuple(HELLO["messages"])))
+
+
+REQUESTS = {  # whatever sends a request to a model that is given by its name or in the configuration of a gateway
+    "address": lambda env: asked("http://models.example/v1#m", env),
+    "openai": lambda env: asked("openai:m", {**env, "OPENAI_BASE_URL": "http://models.example/v1"}),
+    "ollama": lambda env: asked("ollama:m", {**env, "OLLAMA_HOST": "http://models.example"}),
+    "list of models": lambda env: connect("http://models.example/v1#m", env=env).list_models(),
+    "batch": lambda env: BatchClient(connect("http://models.example/v1#m", env=env)).retrieve("b"),
+    "reward model": lambda env: scored(connect_scoring("http://models.example/classify#m", env=env)),
+    "embeddings": lambda env: scored(connect_embeddings("http://models.example/v1#m")),
+    "moderation": lambda env: scored(connect_moderation("http://models.example/v1#m")),
+    "search: model": lambda env: find_model({**env, "REDRAFT_MODEL": "http://models.example/v1#m"}, servers=(), search_all=True),
+    "search: server": lambda env: find_model({**env, "REDRAFT_MODEL": "http://models.example/v1"}, servers=(), search_all=True),
+    "search: openai": lambda env: find_model({**env, "OPENAI_BASE_URL": "http://models.example/v1"}, servers=()),
+    "search: ollama": lambda env: find_model({**env, "OLLAMA_HOST": "http://models.example"}),
+    "pass/": lambda env: passed_on("openai", env),
+    "pass/, a stream": lambda env: passed_on("openai", env, stream=True),
+    "pass/, tokens": lambda env: PassThrough({"m": SERVED["openai"]}, env).count_tokens(SERVED["openai"], HELLO),
+    "pass/ of Anthropic": lambda env: passed_on("anthropic", env),
+    "refine/": lambda env: refined("openai", env),
+    "refine/ of Anthropic": lambda env: refined("anthropic", env),
+}
+
+
+@pytest.mark.parametrize("switch", ["url", "env"])
+@pytest.mark.parametrize("kind", REQUESTS)
+async def test_every_request_uses_the_configured_proxy(monkeypatch, kind, switch):
+    """REDRAFT_PROXY holds for whatever asks a named model, in a command or in the gateway; its password is not shown."""
+    async with fs.FaultServer() as proxy:
+        proxy.says(fs.error(404, f"nothing here, {PW}"))
+        address = f"http://u:{PW}@{proxy.host}"
+        monkeypatch.setenv("REDRAFT_PROXY", address if switch == "url" else "env")
+        monkeypatch.setenv("HTTP_PROXY", address if switch == "env" else "http://127.0.0.1:9")
+        said = ""
+        try:
+            said = str(await REQUESTS[kind](dict(os.environ)))
+        except (ModelError, GatewayError) as error:
+            said = str(error)
+        assert proxy.requests
+        for request in proxy.requests:
+            assert urlsplit(request.path).hostname == "models.example"
+            assert request.headers["proxy-authorization"]
+        assert PW not in said
 
 
 async def test_proxy_password_is_masked(ask, monkeypatch):

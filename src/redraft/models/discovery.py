@@ -19,7 +19,7 @@ from .endpoint_url import path_hint, redacted_url
 from .http_client import RequestTarget, Timeouts, fetch
 from .openai_chat import OPENAI_URL, Chat, model_names
 from .openai_responses import error_from_status, parse_body, parse_error_body, shorten
-from .registry import configured_proxy, connect, key_for, openai_url, server_url, split_names
+from .registry import configured_proxy, connect, connect_endpoint, openai_url, server_url, split_names
 
 CONNECT_SECONDS = 0.25
 LOCAL_TIMEOUTS = Timeouts(connect=CONNECT_SECONDS, idle=1.0, total=1.0)
@@ -114,9 +114,7 @@ async def _find_configured(env: Mapping[str, str], *, check: bool) -> _SearchRes
     if not name:
         return [SearchLocation("REDRAFT_MODEL", is_available=False, note="set it to a model, such as ollama:llama3.2")], None
     if check and name.startswith(("http://", "https://")) and "#" not in name:
-        location = await _search_endpoint(
-            "REDRAFT_MODEL", name, "is that the address?", LOCAL_TIMEOUTS, key=None, proxy=configured_proxy(name, env)
-        )
+        location = await _search_endpoint("REDRAFT_MODEL", name, "is that the address?", LOCAL_TIMEOUTS, env)
         note = location.note or "add the name of one: URL#NAME"
         return [replace(location, is_available=False, selected_model=None, note=note)], None
     try:
@@ -147,8 +145,7 @@ async def _find_hosted(env: Mapping[str, str]) -> _SearchResult:
     where = redacted_url(url)
     if not env.get("OPENAI_API_KEY") and (url == OPENAI_URL or not env.get("OPENAI_BASE_URL")):
         return [SearchLocation(where, is_available=False, note="set OPENAI_API_KEY")], None
-    setup_hint, proxy = "set OPENAI_BASE_URL to an endpoint that answers", configured_proxy(url, env)
-    location = await _search_endpoint(where, url, setup_hint, REMOTE_TIMEOUTS, key=key_for(url, env), proxy=proxy)
+    location = await _search_endpoint(where, url, "set OPENAI_BASE_URL to an endpoint that answers", REMOTE_TIMEOUTS, env)
     if not location.selected_model and url == OPENAI_URL and not location.note.startswith("status 4"):
         location = SearchLocation(
             where, is_available=True, models=PREFERRED_MODELS[:1], note=location.note, selected_model=PREFERRED_MODELS[0]
@@ -160,15 +157,17 @@ async def _find_local(env: Mapping[str, str], servers: Sequence[LocalServer]) ->
     locations = await asyncio.gather(*(_check_server(server, env) for server in servers))
     for server, location in zip(servers, locations, strict=True):
         if location.selected_model:
-            return locations, Chat(location.selected_model, server.url, key=key_for(server.url, env))
+            return locations, connect_endpoint(location.selected_model, server.url, env)
     return locations, None
 
 
 async def _check_server(server: LocalServer, env: Mapping[str, str]) -> SearchLocation:
     where = f"{server.name} ({redacted_url(server.url)})"
+    if configured_proxy(server.url, env):
+        return await _search_endpoint(where, server.url, server.setup_hint, REMOTE_TIMEOUTS, env)
     if not await _is_listening(server.url):
         return SearchLocation(where, is_available=False, note=server.setup_hint)
-    return await _search_endpoint(where, server.url, server.setup_hint, LOCAL_TIMEOUTS, key=key_for(server.url, env))
+    return await _search_endpoint(where, server.url, server.setup_hint, LOCAL_TIMEOUTS, env)
 
 
 async def _is_listening(url: str) -> bool:
@@ -183,12 +182,10 @@ async def _is_listening(url: str) -> bool:
     return True
 
 
-async def _search_endpoint(
-    where: str, url: str, setup_hint: str, timeouts: Timeouts, *, key: str | None, proxy: str | None = None
-) -> SearchLocation:
+async def _search_endpoint(where: str, url: str, setup_hint: str, timeouts: Timeouts, env: Mapping[str, str]) -> SearchLocation:
     """Return the location with the models that the endpoint lists, or with a note on what is wrong."""
     try:
-        names, is_redraft = await _fetch_model_names(url, timeouts, key, proxy)
+        names, is_redraft = await _fetch_model_names(url, timeouts, env)
     except AuthenticationError as error:
         return SearchLocation(where, is_available=False, note=f"{error}; it requires a key (http://:KEY@host:port/v1#NAME)")
     except ModelError as error:
@@ -205,9 +202,9 @@ async def _search_endpoint(
     )
 
 
-async def _fetch_model_names(url: str, timeouts: Timeouts, key: str | None, proxy: str | None) -> tuple[list[str], bool]:
+async def _fetch_model_names(url: str, timeouts: Timeouts, env: Mapping[str, str]) -> tuple[list[str], bool]:
     """Return the names that an endpoint lists, and whether it is a gateway of Redraft. Raises ModelError."""
-    client = Chat("-", url, key=key, timeouts=timeouts, proxy=proxy)
+    client = connect_endpoint("-", url, env, timeouts=timeouts)
     try:
         return await _request_model_list(client.target_for("/models"))
     except ModelError as error:

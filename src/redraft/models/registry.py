@@ -151,7 +151,7 @@ def _model_from_name(spec: str, env: Mapping[str, str], options: dict[str, Any])
     if prefix == "openai":
         return _openai_model(name, env, options)
     if prefix in LOCAL_SERVERS:
-        return _chat_model(name, server_url(prefix, env), env, options)
+        return connect_endpoint(name, server_url(prefix, env), env, **options)
     if prefix in VENDORS:
         from .pydantic_ai import ProviderModel
 
@@ -193,17 +193,18 @@ def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) ->
         raise ConfigError(f"the query of an address comes before the name of the model: {shown}?QUERY#NAME")
     if not name:
         raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models` lists the names)")
-    return _chat_model(name, with_version(url), env, options)
+    return connect_endpoint(name, with_version(url), env, **options)
 
 
 def _openai_model(name: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
-    model = _chat_model(name, openai_url(env), env, options)
+    model = connect_endpoint(name, openai_url(env), env, **options)
     if not model.has_key and model.base_url.startswith(OPENAI_URL):
         raise ConfigError(f"openai:{name} needs a key: set OPENAI_API_KEY")
     return model
 
 
-def _chat_model(name: str, url: str, env: Mapping[str, str], options: dict[str, Any]) -> Chat:
+def connect_endpoint(name: str, url: str, env: Mapping[str, str], **options: Any) -> Chat:
+    """Return the model with a name at a base URL, with the key and the proxy that the environment has for it."""
     url = options.get("base_url", url)
     return Chat(name, **{"base_url": url, "key": key_for(url, env), "proxy": configured_proxy(url, env)} | options)
 
