@@ -3,14 +3,17 @@
 Most run in this process, since only the message matters. Tests of a stream or of the end of a process start one.
 """
 
+import asyncio
 import json
 import os
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
 
 import pytest
+import trustme
 
 from redraft.cli import main
 from redraft.cli.errors import exit_code_of
@@ -294,3 +297,16 @@ def test_models_suggests_the_versioned_base_url(folder, serve, monkeypatch, capf
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.port}")
     main(["models", "--json"])
     assert f"try http://127.0.0.1:{server.port}/v1" in capfd.readouterr().out
+
+
+async def test_an_untrusted_certificate_gives_one_advice(redraft, monkeypatch):
+    """The message says what to set, and no hint sends the user elsewhere."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context) as server:
+        address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1#m"
+        done = await asyncio.to_thread(redraft.process, ["run", "hi", "--model", address])
+    assert done.returncode == 1
+    assert "set SSL_CERT_FILE" in done.err
+    assert "redraft models" not in done.err
