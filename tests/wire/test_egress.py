@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import warnings
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
@@ -23,6 +25,7 @@ from redraft.gateway.profile_models import ConnectedModels
 from redraft.masking import secrets_in_environment
 from redraft.models import Chat, connect, find_model
 from redraft.models.endpoint_url import redacted_url, redacted_model_name
+from redraft.models.http_client import Timeouts
 from redraft.models.openai_batches import BatchClient
 from redraft.models.pydantic_ai import ProviderModel
 from redraft.models.scoring import connect_embeddings, connect_moderation, connect_scoring
@@ -252,6 +255,72 @@ def test_invalid_address_is_rejected_without_its_secrets(named):
     with pytest.raises(ConfigError) as caught:
         connect(named)
     assert PW not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", [f"127.0.0.1:8181/{PW}", "h", f"u:{PW}@h:8080", f"socks5://u:{PW}@h", f"http://u:{PW}@h:0", "http://"]
+)
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY"])
+def test_an_invalid_proxy_of_the_environment_is_named(monkeypatch, name, value):
+    """With REDRAFT_PROXY=env, a model that would use it is refused when it is named; others are not."""
+    monkeypatch.setenv("REDRAFT_PROXY", "env")
+    monkeypatch.setenv(name, value)
+    scheme = name.partition("_")[0].lower()
+    with pytest.raises(ConfigError, match=rf"the proxy in {name} .* write {name}=http\(s\)://") as caught:
+        connect(f"{scheme}://model.example/v1#m")
+    assert PW not in str(caught.value)
+    with pytest.raises(ConfigError, match=name):
+        PassThrough({"m": replace(SERVED["openai"], url=f"{scheme}://model.example/v1")}, dict(os.environ))
+    connect(f"{'http' if scheme == 'https' else 'https'}://model.example/v1#m")
+    connect(f"{scheme}://127.0.0.1/v1#m")
+    monkeypatch.setenv("NO_PROXY", "model.example")
+    connect(f"{scheme}://model.example/v1#m")
+
+
+async def never(writer):
+    await asyncio.sleep(60)
+
+
+PROXY_FAULTS = {  # what a proxy does when it is asked for a tunnel, and what is said
+    "refuses": (fs.send_and_close(fs.error(404)), "no connection through the proxy {host}: it refused with status 404"),
+    "asks for a password": (fs.send_and_close(fs.error(407)), "{host}: it refused with status 407 .its user or password"),
+    "closes": (fs.send_and_close(b""), "the connection through the proxy {host} broke"),
+    "is none": (fs.send_and_close(b"SSH-2.0\r\n\r\n"), "the response through the proxy {host} is not HTTP"),
+    "says nothing": (never, "no connection through the proxy {host} within"),
+    "is not there": (None, "cannot be reached through the proxy {host}: "),
+}
+
+
+@pytest.mark.parametrize("switch", ["url", "env"])
+@pytest.mark.parametrize("fault", PROXY_FAULTS)
+async def test_errors_on_the_way_name_the_proxy(ask, monkeypatch, fault, switch):
+    """Its host and port are named, its password is not, and no hint says to use the proxy that is used."""
+    answer, words = PROXY_FAULTS[fault]
+    async with fs.FaultServer() as proxy:
+        proxy.says(answer)
+        if answer is None:
+            proxy.stop_listening()
+        address = f"http://user:{PW}@{proxy.host}"
+        monkeypatch.setenv("HTTPS_PROXY", address)
+        model = Chat("m", "https://model.example/v1", proxy=address if switch == "url" else "env", timeouts=Timeouts(connect=0.5))
+        with pytest.raises(ModelError, match=words.format(host=proxy.host)) as caught:
+            await model.complete(ask())
+    assert PW not in str(caught.value)
+    assert "REDRAFT_PROXY" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url, variable", [("https://m.invalid/v1", "HTTPS_PROXY"), ("http://m.invalid/v1", "http_proxy")])
+async def test_a_proxy_that_is_not_used_is_named_if_a_host_is_out_of_reach(ask, closed_url, monkeypatch, url, variable):
+    """The error says how to use it; for a host on this machine, which no setting sends through a proxy, it does not."""
+    monkeypatch.setenv(variable, f"http://u:{PW}@127.0.0.1:9")
+    with pytest.raises(ModelUnavailableError, match=rf"\(the proxy in {variable} is used only with REDRAFT_PROXY=env\)") as caught:
+        await connect(f"{url}#m").complete(ask())
+    assert PW not in str(caught.value)
+    for address, no_proxy in ((closed_url, ""), (url, "m.invalid")):
+        monkeypatch.setenv("NO_PROXY", no_proxy)
+        with pytest.raises(ModelUnavailableError) as caught:
+            await connect(f"{address}#m").complete(ask())
+        assert "proxy" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["REDRAFT_MODEL", "OPENAI_BASE_URL"])

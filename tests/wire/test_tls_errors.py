@@ -28,7 +28,10 @@ def dated(begin, end):
 
 
 CERTIFICATES = {
-    "of another authority": (lambda _: trustme.CA().issue_cert("127.0.0.1"), r"is not trusted .+: add the certificate of its authority to"),
+    "of another authority": (
+        lambda _: trustme.CA().issue_cert("127.0.0.1"),
+        r"is not trusted .+: add the certificate of its authority to",
+    ),
     "of another host": (lambda authority: authority.issue_cert("127.0.0.2"), "its certificate is not valid for '127.0.0.1'"),
     "of a name": (lambda authority: authority.issue_cert("other.example"), "its certificate is not valid for '127.0.0.1'"),
     "expired": (dated(-9, -1), "its certificate has expired"),

@@ -91,7 +91,7 @@ class Upstream:
         base, key_in_url = parse_base_url(with_version(model.url))
         self._base, self._key = base, clean_key(_key_of(model, env) or key_in_url)
         self._proxy = configured_proxy(model.url, env)
-        check_proxy(self._proxy)
+        check_proxy(self._proxy, model.url)
         secrets = {self._key, *secrets_in_url(model.url), *secrets_in_proxy(self._proxy)} - {None}
         self.mask = Mask(secrets) if secrets else NO_SECRETS
         self._key_bytes = self._key.encode() if self._key and self.mask else None

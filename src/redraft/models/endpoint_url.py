@@ -6,6 +6,7 @@ request. Both count as secret: only the scheme, the host, the port and the path 
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from hashlib import sha256
@@ -14,7 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..masking import is_secret
-from .http_client import REFUSED_USAGE
+from .http_client import REFUSED_USAGE, proxy_for
 from .http_errors import InvalidRequestError
 from .http_requests import ascii_host
 from .openai_responses import shorten
@@ -41,17 +42,38 @@ def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
     return bare, unquote(parts.password or parts.username or "") or None
 
 
-def check_proxy(proxy: str | None) -> None:
-    """Raise ConfigError if this is no URL of a proxy. The message does not show it, because it may contain a password."""
-    try:
-        parts = urlsplit(proxy or "")
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        is_url = False
-    if proxy and proxy != "env" and not is_url:
+def check_proxy(proxy: str | None, url: str = "") -> None:
+    """Raise ConfigError if this is no URL of a proxy; of "env", the proxy that the environment names for a URL is checked.
+
+    The message does not show it, because it may contain a password.
+    """
+    if proxy and proxy != "env" and not _is_proxy(proxy):
         raise ConfigError(
             'a proxy (REDRAFT_PROXY, proxy=) is http(s)://[USER:PASSWORD@]HOST:PORT or "env"; this one cannot be read'
         )
+    if proxy == "env" and url and (named := proxy_for("env", url)) and not _is_proxy(named):
+        name = proxy_variable(url)
+        raise ConfigError(f"the proxy in {name} cannot be read: write {name}=http(s)://[USER:PASSWORD@]HOST:PORT")
+
+
+def _is_proxy(proxy: str) -> bool:
+    try:
+        parts = urlsplit(proxy)
+        return parts.scheme in {"http", "https"} and bool(ascii_host(parts.hostname or "")) and parts.port != 0
+    except (InvalidRequestError, ValueError):
+        return False
+
+
+def proxy_variable(url: str) -> str:
+    """Return the name of the environment variable with the proxy for a URL, as it is written there."""
+    name = f"{urlsplit(url).scheme}_proxy"
+    return name if os.environ.get(name) else name.upper()
+
+
+def unused_proxy(url: str) -> str:
+    """Return the name of the environment variable with a proxy that REDRAFT_PROXY=env would use for a URL; "" if there is none."""
+    is_public = not is_private_host(urlsplit(url).hostname or "")
+    return proxy_variable(url) if is_public and proxy_for("env", url) else ""
 
 
 def _unreadable_part(url: str) -> str:
