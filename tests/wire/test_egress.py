@@ -258,7 +258,7 @@ def test_invalid_address_is_rejected_without_its_secrets(named):
 
 
 @pytest.mark.parametrize(
-    "value", [f"127.0.0.1:8181/{PW}", "h", f"u:{PW}@h:8080", f"socks5://u:{PW}@h", f"http://u:{PW}@h:0", "http://"]
+    "value", [f"127.0.0.1:8181/{PW}", "h", f"u:{PW}@h:8080", f"socks5://u:{PW}@h:80", f"http://u:{PW}@h:0", "http://"]
 )
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY"])
 def test_an_invalid_proxy_of_the_environment_is_named(monkeypatch, name, value):

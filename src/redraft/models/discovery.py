@@ -17,6 +17,7 @@ from ..errors import AuthenticationError, ConfigError, ModelError
 from ..protocols import Model
 from .endpoint_url import path_hint, redacted_url
 from .http_client import RequestTarget, Timeouts, fetch
+from .http_requests import port_of
 from .openai_chat import OPENAI_URL, Chat, model_names
 from .openai_responses import error_from_status, parse_body, parse_error_body, shorten
 from .registry import configured_proxy, connect, connect_endpoint, openai_url, server_url, split_names
@@ -85,31 +86,40 @@ async def find_model(
 ) -> DiscoveryResult:
     """Search for a model: REDRAFT_MODEL, then OPENAI_API_KEY and OPENAI_BASE_URL, then all local servers at once.
 
-    The search stops at the first location with a model, unless `search_all` is true. Raises ConfigError if REDRAFT_MODEL is
-    invalid.
+    The search stops at the first location with a model, unless `search_all` is true. Raises ConfigError if REDRAFT_MODEL,
+    OPENAI_BASE_URL or OLLAMA_HOST is invalid; with `search_all` the result says so, and the search goes on.
     """
     env = os.environ if env is None else env
-    local = local_servers(env) if servers is None else servers
-    searches: tuple[Callable[[], Awaitable[_SearchResult]], ...] = (
-        lambda: _find_configured(env, check=search_all),
-        lambda: _find_hosted(env),
-        lambda: _find_local(env, local),
+    searches: tuple[tuple[str, Callable[[], Awaitable[_SearchResult]]], ...] = (
+        ("REDRAFT_MODEL", lambda: _find_configured(env, check=search_all)),
+        ("OPENAI_BASE_URL", lambda: _find_hosted(env)),
+        ("OLLAMA_HOST", lambda: _find_local(env, servers, check=search_all)),
     )
     model: Model | None = None
     locations: list[SearchLocation] = []
-    for search in searches:
+    for variable, search in searches:
         if model is None or search_all:
-            searched, usable = await search()
+            try:
+                searched, usable = await search()
+            except ConfigError as error:
+                if not search_all:
+                    raise
+                searched, usable = [_fault(variable, error)], None
             locations += searched
             model = model or usable
     return DiscoveryResult(model, tuple(locations))
+
+
+def _fault(variable: str, error: ConfigError) -> SearchLocation:
+    """Return what is wrong with the value of a variable, as a location."""
+    return SearchLocation(variable, is_available=False, note=str(error).removeprefix(f"{variable}: "))
 
 
 _SearchResult: TypeAlias = tuple[list[SearchLocation], Model | None]
 
 
 async def _find_configured(env: Mapping[str, str], *, check: bool) -> _SearchResult:
-    """Return the model in REDRAFT_MODEL. With `check`, its endpoint is asked, and a fault is reported instead of raised."""
+    """Return the model in REDRAFT_MODEL. With `check`, its endpoint is asked. Raises ConfigError."""
     name = env.get("REDRAFT_MODEL", "").strip()
     if not name:
         return [SearchLocation("REDRAFT_MODEL", is_available=False, note="set it to a model, such as ollama:llama3.2")], None
@@ -117,12 +127,7 @@ async def _find_configured(env: Mapping[str, str], *, check: bool) -> _SearchRes
         location = await _search_endpoint("REDRAFT_MODEL", name, "is that the address?", LOCAL_TIMEOUTS, env)
         note = location.note or "add the name of one: URL#NAME"
         return [replace(location, is_available=False, selected_model=None, note=note)], None
-    try:
-        model = connect(names if len(names := split_names(name)) > 1 else name, env=env)
-    except ConfigError as error:
-        if not check:
-            raise
-        return [SearchLocation("REDRAFT_MODEL", is_available=False, note=str(error))], None
+    model = connect(names if len(names := split_names(name)) > 1 else name, env=env)
     is_available, note = await _check_endpoint(model) if check and isinstance(model, Chat) else (True, "")
     location = SearchLocation("REDRAFT_MODEL", is_available, models=(model.name,), note=note, selected_model=model.name)
     return [location], model
@@ -153,12 +158,21 @@ async def _find_hosted(env: Mapping[str, str]) -> _SearchResult:
     return [location], connect(f"openai:{location.selected_model}", env=env) if location.selected_model else None
 
 
-async def _find_local(env: Mapping[str, str], servers: Sequence[LocalServer]) -> _SearchResult:
+async def _find_local(env: Mapping[str, str], servers: Sequence[LocalServer] | None, *, check: bool) -> _SearchResult:
+    """Return the first model of the servers on this machine. With `check`, a fault in OLLAMA_HOST is reported instead of raised."""
+    faults: list[SearchLocation] = []
+    if servers is None:
+        try:
+            servers = local_servers(env)
+        except ConfigError as error:
+            if not check:
+                raise
+            faults, servers = [_fault("OLLAMA_HOST", error)], local_servers({})[1:]
     locations = await asyncio.gather(*(_check_server(server, env) for server in servers))
     for server, location in zip(servers, locations, strict=True):
         if location.selected_model:
-            return locations, connect_endpoint(location.selected_model, server.url, env)
-    return locations, None
+            return [*faults, *locations], connect_endpoint(location.selected_model, server.url, env)
+    return [*faults, *locations], None
 
 
 async def _check_server(server: LocalServer, env: Mapping[str, str]) -> SearchLocation:
@@ -175,7 +189,7 @@ async def _is_listening(url: str) -> bool:
     parts = urlsplit(url)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or {"http": 80}.get(parts.scheme, 443))
+            _, writer = await asyncio.open_connection(parts.hostname, port_of(parts))
     except OSError:
         return False
     writer.close()

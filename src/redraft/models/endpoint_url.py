@@ -17,10 +17,11 @@ from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..masking import is_secret
 from .http_client import REFUSED_USAGE, proxy_for
 from .http_errors import InvalidRequestError
-from .http_requests import ascii_host
+from .http_requests import ascii_host, port_of
 from .openai_responses import shorten
 
 CHAT_PATH = "/chat/completions"
+_BARE_IPV6 = re.compile(r"\[?[0-9a-fA-F.]*:[0-9a-fA-F.]*:")
 _LOCAL_NAMES = (".localhost", ".local", ".lan", ".home.arpa", ".internal", ".test")
 
 
@@ -28,13 +29,14 @@ def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
     """Return a base URL without its user info, and the key in it. Raises ConfigError for anything else."""
     try:
         parts = urlsplit(base_url.strip())
-        host, _ = parts.hostname, parts.port
-        if host:
-            ascii_host(host)
+        host = parts.hostname
+        if parts.netloc and parts.scheme in {"http", "https"}:
+            ascii_host(host or "")
+            port_of(parts)
     except InvalidRequestError as error:
         raise ConfigError(f"a base URL is http(s)://host:port/v1, and of {redacted_url(base_url)!r}: {error}") from None
     except ValueError:
-        raise ConfigError(f"a base URL is http(s)://host:port/v1: {_unreadable_part(base_url)} cannot be read") from None
+        raise ConfigError(f"a base URL is http(s)://host:port/v1: {_url_fault(base_url)}") from None
     if parts.scheme not in {"http", "https"} or not host:
         raise ConfigError(f"a base URL is http(s)://host:port/v1, got {redacted_url(base_url)!r}")
     path = parts.path.rstrip("/").removesuffix(CHAT_PATH)
@@ -59,8 +61,8 @@ def check_proxy(proxy: str | None, url: str = "") -> None:
 def _is_proxy(proxy: str) -> bool:
     try:
         parts = urlsplit(proxy)
-        return parts.scheme in {"http", "https"} and bool(ascii_host(parts.hostname or "")) and parts.port != 0
-    except (InvalidRequestError, ValueError):
+        return bool(ascii_host(parts.hostname or "") and port_of(parts))
+    except (InvalidRequestError, KeyError, ValueError):
         return False
 
 
@@ -76,16 +78,18 @@ def unused_proxy(url: str) -> str:
     return proxy_variable(url) if is_public and proxy_for("env", url) else ""
 
 
-def _unreadable_part(url: str) -> str:
-    """Return which part of a URL is invalid: the port or the host. After an @, any part may belong to a password."""
+def _url_fault(url: str) -> str:
+    """Return what is wrong with the host or the port of a URL. After an @, any part may belong to a password."""
     if "@" in url:
-        return "this one"
+        return "this one cannot be read"
     place = redacted_url(url).partition("://")[2].partition("/")[0]
+    if _BARE_IPV6.match(place) and not re.match(r"\[[^\]]*\](:|$)", place):
+        return f"an IPv6 address stands in brackets, as in http://[::1]:8080/v1, got {place!r}"
     port = re.search(r":([^:\]/]*)$", place)
-    if port and not (port[1].isascii() and port[1].isdigit() and int(port[1][:6]) < 1 << 16):
-        return f"its port {port[1]!r}, which must be a number up to 65535,"
+    if port and not (port[1].isascii() and port[1].isdigit() and 0 < int(port[1][:6]) < 1 << 16):
+        return f"its port {port[1]!r} must be a number from 1 to 65535"
     host = place if "[" in place or not port else place.removesuffix(port[0])
-    return f"its host {host!r}" if host else "this one"
+    return f"its host {host!r} cannot be read" if host else f"{redacted_url(url)!r} names no host"
 
 
 def join_url(base: SplitResult, path: str, query: str = "") -> str:
