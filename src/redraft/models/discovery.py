@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from ..errors import AuthenticationError, ConfigError, ModelError
 from ..protocols import Model
-from .endpoint_url import path_hint, redacted_url
+from .endpoint_url import path_hint, redacted_url, with_version
 from .http_client import RequestTarget, Timeouts, fetch
 from .http_requests import port_of
 from .openai_chat import OPENAI_URL, Chat, model_names
@@ -108,6 +108,15 @@ async def find_model(
             locations += searched
             model = model or usable
     return DiscoveryResult(model, tuple(locations))
+
+
+async def search_address(url: str, env: Mapping[str, str] | None = None) -> DiscoveryResult:
+    """Ask the server at an address for its models. A name after the address is ignored. Raises ConfigError if it is no address."""
+    env = os.environ if env is None else env
+    url = with_version(url.partition("#")[0])
+    location = await _search_endpoint(redacted_url(url), url, "is that the address?", REMOTE_TIMEOUTS, env)
+    model = connect_endpoint(location.selected_model, url, env) if location.selected_model else None
+    return DiscoveryResult(model, (location,))
 
 
 def _fault(variable: str, error: ConfigError) -> SearchLocation:

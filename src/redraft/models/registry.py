@@ -193,7 +193,7 @@ def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) ->
     if "?" in name:
         raise ConfigError(f"the query of an address comes before the name of the model: {shown}?QUERY#NAME")
     if not name:
-        raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models` lists the names)")
+        raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models {shown}` lists the names)")
     return connect_endpoint(name, with_version(url), env, **options)
 
 
