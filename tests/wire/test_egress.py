@@ -24,6 +24,7 @@ from redraft.gateway.passing import PassThrough
 from redraft.gateway.profile_models import ConnectedModels
 from redraft.masking import secrets_in_environment
 from redraft.models import Chat, connect, find_model
+from redraft.models.discovery import search_address
 from redraft.models.endpoint_url import redacted_url, redacted_model_name
 from redraft.models.http_client import Timeouts
 from redraft.models.openai_batches import BatchClient
@@ -316,6 +317,7 @@ async def test_a_proxy_that_is_not_used_is_named_if_a_host_is_out_of_reach(ask, 
     with pytest.raises(ModelUnavailableError, match=rf"\(the proxy in {variable} is used only with REDRAFT_PROXY=env\)") as caught:
         await connect(f"{url}#m").complete(ask())
     assert PW not in str(caught.value)
+    assert f"(the proxy in {variable} is used only with REDRAFT_PROXY=env)" in str(await search_address(url))
     for address, no_proxy in ((closed_url, ""), (url, "m.invalid")):
         monkeypatch.setenv("NO_PROXY", no_proxy)
         with pytest.raises(ModelUnavailableError) as caught:

@@ -231,7 +231,7 @@ async def _fetch_model_names(url: str, timeouts: Timeouts, env: Mapping[str, str
     try:
         return await _request_model_list(client.target_for("/models"))
     except ModelError as error:
-        raise client.mask_error(error) from None
+        raise client.with_proxy_hint(error) from None
 
 
 async def _request_model_list(target: RequestTarget) -> tuple[list[str], bool]:

@@ -264,15 +264,15 @@ class Chat(ExtraBodyTools):
     def with_context(self, error: ModelError) -> ModelError:
         """Add the model and the host to an error, and remove secrets from it and its cause."""
         hint = "" if error.status != 401 or self.has_key or self._mask else MISSING_KEY_HINT
-        if error.retryable and error.status is None and error.usage == NO_USAGE and not self.target.proxy:
-            variable = unused_proxy(self.target.url)
-            hint = f" (the proxy in {variable} is used only with REDRAFT_PROXY=env)" if variable else ""
         error.args = (f"{self.name} at {self.host}: {error}{hint}",)
-        return self.mask_error(error)
+        return self.with_proxy_hint(error)
 
-    def mask_error(self, error: ModelError) -> ModelError:
-        """Remove the secrets of this endpoint and the cause from an error."""
-        error.args = (self._mask(str(error)),)
+    def with_proxy_hint(self, error: ModelError) -> ModelError:
+        """Add a proxy that is not used to an error without a connection, and remove secrets from it and its cause."""
+        is_connected = not error.retryable or error.status is not None or error.usage != NO_USAGE
+        variable = "" if is_connected or self.target.proxy else unused_proxy(self.target.url)
+        hint = f" (the proxy in {variable} is used only with REDRAFT_PROXY=env)" if variable else ""
+        error.args = (self._mask(f"{error}{hint}"),)
         return without_cause(error)
 
 
