@@ -26,7 +26,8 @@ from redraft import (
 )
 from redraft.graders import Ranker
 from redraft.errors import ConfigError, GradingError, RedraftError
-from redraft.models import CallableModel, Chat
+from redraft.cli import main
+from redraft.models import CallableModel, Chat, find_model
 from redraft.settings import Settings
 from redraft.requirements import parse
 from redraft.runs import BatchSettings
@@ -259,14 +260,47 @@ def test_no_unlike_name_is_suggested(typed):
     assert "did you mean" not in str(caught.value)
 
 
-@pytest.mark.parametrize("typed", ["http://h:99999/v1#m", "http://h:80x/v1#m", "http://u:pa?55w@h:80/v1#m"])
+@pytest.mark.parametrize("typed", ["http://h:99999/v1#m", "http://h:80x/v1#m", "http://h:0/v1#m", "http://[::1]:0/v1#m"])
 def test_an_invalid_port_is_named(typed):
-    """With an @ in the address it is not, since it may be a part of a password."""
-    with pytest.raises(ConfigError, match="its port '(99999|80x)'" if "@" not in typed else "this one cannot be read"):
+    """Also port 0, which no server has; with an @ in the address it is not, since it may be a part of a password."""
+    with pytest.raises(ConfigError, match="its port '(99999|80x|0)' must be a number from 1 to 65535"):
         connect(typed, env={})
+    with pytest.raises(ConfigError, match="this one cannot be read"):
+        connect(typed.replace("://", "://u:pa?55w@"), env={})
 
 
-@pytest.mark.parametrize("host", ["a b", "a|b", "a..b", ".a", "a" * 64, "[::1", "[zz]"])
+@pytest.mark.parametrize("host", ["::1", "::1:8182", "[::1", "[::1:8182", "fe80::1", "2001:db8::7:80", "::"])
+def test_an_ipv6_address_stands_in_brackets(host):
+    """An address without them says so; with an @ in the address it does not, since it may be a part of a password."""
+    with pytest.raises(ConfigError, match=r"an IPv6 address stands in brackets, as in http://\[::1\]:8080/v1, got '") as caught:
+        connect(f"http://{host}/v1#m", env={})
+    assert repr(host) in str(caught.value)
+    with pytest.raises(ConfigError, match="this one cannot be read"):
+        connect(f"http://u:pw@{host}/v1#m", env={})
+
+
+URL_VARIABLES = {
+    "OPENAI_BASE_URL": ("openai:m", ["not-a-url", "http://h:0/v1", "http://::1/v1", "ftp://h"]),
+    "OLLAMA_HOST": ("ollama:m", ["h:port", "h:0", "http://[::1", "ftp://h", "a b"]),
+}
+
+
+@pytest.mark.parametrize("name, value", [(name, value) for name, (_, values) in URL_VARIABLES.items() for value in values])
+def test_an_invalid_address_in_the_environment_names_its_variable(capsys, monkeypatch, name, value):
+    """Where its model is named, and where models are searched; a list of models shows the others, too."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=name):
+        connect(URL_VARIABLES[name][0])
+    with pytest.raises(ConfigError, match=name):
+        asyncio.run(find_model())
+    assert main(["models"]) == 0
+    shown = capsys.readouterr().out
+    assert name in shown
+    assert "LM Studio" in shown
+    connect("http://127.0.0.1:8080/v1#m", env={name: value, "OPENAI_API_KEY": "sk-1"})
+
+
+@pytest.mark.parametrize("host", ["a b", "a|b", "a..b", ".a", "a" * 64, "[zz]"])
 @pytest.mark.parametrize("port", ["", ":80"])
 def test_an_invalid_host_is_named(host, port):
     """When the model is named, not when it is asked; with an @ in the address it is not, since it may be a part of a password."""

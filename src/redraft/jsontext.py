@@ -18,6 +18,7 @@ import orjson
 
 T = TypeVar("T", bound=Hashable)
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # in UTF-8; some servers begin a reply with it
 MAX_DEPTH = 200  # objects and lists inside each other
 MAX_DIGITS = 4300  # of an integer: Python reads no more
 MAX_BITS = 14284  # of an integer of that many digits
@@ -28,7 +29,8 @@ text_to_json = json.encoder.encode_basestring_ascii  # the same for a text
 
 
 def loads(body: bytes) -> Any:
-    """Return the value of JSON (RFC 8259) in UTF-8, which may escape lone surrogates. Raises ValueError."""
+    """Return the value of JSON (RFC 8259) in UTF-8, which may escape lone surrogates and begin with a mark. Raises ValueError."""
+    body = body.removeprefix(BYTE_ORDER_MARK)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:

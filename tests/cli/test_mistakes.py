@@ -3,14 +3,17 @@
 Most run in this process, since only the message matters. Tests of a stream or of the end of a process start one.
 """
 
+import asyncio
 import json
 import os
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
 
 import pytest
+import trustme
 
 from redraft.cli import main
 from redraft.cli.errors import exit_code_of
@@ -45,7 +48,9 @@ TYPED = {
     "validate": (2, ["DATA", "redraft validate --help"]),
     "rubric": (2, ["a file with labelled answers, or a description", "redraft rubric --help"]),
     "priors learn": (2, ["TRACE", "redraft priors learn --help"]),
-    "models openai": (2, ["openai", "redraft models --help"]),
+    "models openai": (2, ["URL", "'openai'", "http(s)://host:port/v1", "redraft models --help"]),
+    "models http://h:0/v1": (2, ["URL", "its port '0'", "redraft models --help"]),
+    "run hi --model http://127.0.0.1:9/v1#m": (1, ["m at 127.0.0.1:9: cannot be reached", "redraft models URL"]),
     "demo --cases x": (2, ["--cases", "redraft demo --help"]),
     # values
     "run hi --max-iterations three": (2, ["--max-iterations", "'three'"]),
@@ -71,7 +76,7 @@ TYPED = {
     "run hi --model local:weights.gguf": (2, ["no model file 'weights.gguf'"]),
     "run hi --model openai:": (2, ["'openai:'", "no model after the colon", "'openai:NAME'"]),
     "run hi --model openai:gpt-4o": (2, ["openai:gpt-4o", "set OPENAI_API_KEY"]),
-    "run hi --model http://127.0.0.1:9/v1": (2, ["http://127.0.0.1:9/v1", "#NAME", "redraft models"]),
+    "run hi --model http://127.0.0.1:9/v1": (2, ["http://127.0.0.1:9/v1#NAME", "`redraft models http://127.0.0.1:9/v1` lists"]),
     "run hi --model None": (2, ["'None'", "--model none"]),
     "run hi --model http://127.0.0.1:9/v1#m --judge opnai:x": (2, ["judge:", "'opnai:x'", "did you mean 'openai:x'?"]),
     f"run hi {NONE}": (2, ["--model none", "--response FILE"]),
@@ -294,3 +299,16 @@ def test_models_suggests_the_versioned_base_url(folder, serve, monkeypatch, capf
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.port}")
     main(["models", "--json"])
     assert f"try http://127.0.0.1:{server.port}/v1" in capfd.readouterr().out
+
+
+async def test_an_untrusted_certificate_gives_one_advice(redraft, monkeypatch):
+    """The message says what to set, and no hint sends the user elsewhere."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context) as server:
+        address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1#m"
+        done = await asyncio.to_thread(redraft.process, ["run", "hi", "--model", address])
+    assert done.returncode == 1
+    assert "set SSL_CERT_FILE" in done.err
+    assert "redraft models" not in done.err

@@ -1,9 +1,11 @@
 """`grade`, `show`, `models`, `graders`, `--version`."""
 
+import asyncio
 import json
 import re
 import signal
 
+from fault_server import FaultServer, models
 from redraft import __version__
 from redraft.graders import entries
 from redraft.requirements import KINDS
@@ -67,6 +69,31 @@ def test_models_says_where_it_looked(redraft, serve):
     assert "Used unless --model says otherwise" in done.out
     data = json.loads(redraft("models", "--json", env={"REDRAFT_MODEL": "ollama:llama3.2"}).out)
     assert data["locations"][0]["available"] is False  # it was tried, and nothing answers there
+
+
+async def test_models_lists_those_of_an_address(redraft):
+    """It asks that server alone, and shows all names without the key; they can be used with --model as they are shown."""
+    names = [f"m{n}" for n in range(20)]
+    async with FaultServer().says(models(*names)) as server:
+        address = server.url.replace("://", "://:secret-5f2d@")
+        for named in (address, f"{address.removesuffix('/v1')}", f"{address}#m1"):
+            done = await asyncio.to_thread(redraft.process, ["models", named], env={"COLUMNS": "200"})
+            assert done.returncode == 0
+            assert all(re.search(rf"\b{name}\b", done.out) for name in names)
+            assert f"Name one with --model: {server.url}#m0" in done.out
+            assert "Ollama" not in done.out and "secret" not in done.out
+        assert {request.headers["authorization"] for request in server.requests} == {"Bearer secret-5f2d"}
+        done = await asyncio.to_thread(redraft.process, ["models", "--json", address])
+        (location,) = json.loads(done.out)["locations"]
+        assert (location["where"], location["models"], location["available"]) == (server.url, names, True)
+
+
+def test_models_says_why_an_address_has_none(redraft):
+    """The exit code is 1."""
+    done = redraft("models", "http://127.0.0.1:9", env={"COLUMNS": "200"})
+    assert done.returncode == 1
+    for words in ("http://127.0.0.1:9/v1", "cannot be reached", "is that the address?"):
+        assert words in done.out
 
 
 def test_graders_lists_every_kind_with_an_example(redraft):

@@ -67,6 +67,9 @@ def test_exit_1_when_the_model_fails(redraft, serve):
     assert (done.returncode, done.out) == (1, "")
     assert done.err.splitlines()[-2].startswith("redraft: ")
     assert "401" in done.err and "redraft models" in done.err and "Traceback" not in done.err
+    name = serve(lambda messages, n: 401).model.replace("#", "?key=sk-5f2d9c#")
+    done = redraft("run", "Say it", "--model", name)
+    assert "or from an address: http://:KEY@HOST/v1#NAME" in done.err and "sk-5f2d9c" not in done.err
 
 
 def test_exit_1_and_the_best_so_far_when_it_fails_later(redraft, serve):

@@ -63,6 +63,17 @@ async def forward(url, wire="chat", kind="openai", body=None, **fields):
         return reply, b"".join([part async for part in reply])
 
 
+async def test_a_reply_with_a_byte_order_mark_is_passed_on_unchanged(faults):
+    """Its usage is known; for a client of another protocol it is converted, without the mark."""
+    content = b"\xef\xbb\xbf" + json.dumps(completion("hi")).encode()
+    faults.says(http(content))
+    reply, passed = await forward(faults.url)
+    assert passed == content
+    assert reply.usage.output_tokens == 3
+    _, passed = await forward(faults.url, "messages")
+    assert json.loads(passed)["content"] == [{"type": "text", "text": "hi"}]
+
+
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 async def test_chat_client_and_a_real_server(plain_server, kind):
     """The OpenAI SDK gets an answer of a server of either protocol, whole and streamed, with the usage."""

@@ -51,6 +51,9 @@ class FaultServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def stop_listening(self):
+        self._server.close()
+
     def says(self, *script):
         self.script = list(script)
         return self

@@ -483,6 +483,19 @@ async def test_insecure_connection_stops_the_call(ask, certified):
     assert caught.value.usage == NOTHING
 
 
+async def test_a_byte_order_mark_is_no_fault(faults, ask):
+    """An answer, an error and a list of models that begin with one are read, so that no paid answer is asked for again."""
+    mark = b"\xef\xbb\xbf"
+    model = Chat("m", faults.url)
+    faults.says(fs.http(mark + json.dumps(fs.completion("hi \ud83d")).encode()))
+    assert (await model.complete(ask())).text.startswith("hi ")
+    faults.says(fs.http(mark + b'{"error": {"message": "no such model", "code": "model_not_found"}}', 404))
+    with pytest.raises(ModelUnavailableError, match="status 404: no such model"):
+        await model.complete(ask())
+    faults.says(fs.http(mark + b'{"data": [{"id": "a"}]}'))
+    assert await model.list_models() == ["a"]
+
+
 async def test_request_follows_the_protocol(faults, ask):
     """Each setting has the protocol's name, and unset ones are not sent."""
     chat = Chat("m", faults.says(GOOD).url, key="sk-canary", extra_body={"top_k": 3, "user": None}, headers={"X-Team": "blue"})

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import warnings
+from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -14,10 +18,19 @@ from redraft.errors import ConfigError, ModelError, ModelUnavailableError
 from redraft.core.task import message_text
 from redraft.requirements.spec import check_foreign_spec
 from redraft.tables import infer_columns
+from redraft.gateway.config import ServedModel
+from redraft.gateway.exchange import GatewayError
+from redraft.gateway.passing import PassThrough
+from redraft.gateway.profile_models import ConnectedModels
 from redraft.masking import secrets_in_environment
 from redraft.models import Chat, connect, find_model
+from redraft.models.discovery import search_address
 from redraft.models.endpoint_url import redacted_url, redacted_model_name
+from redraft.models.http_client import Timeouts
+from redraft.models.openai_batches import BatchClient
 from redraft.models.pydantic_ai import ProviderModel
+from redraft.models.scoring import connect_embeddings, connect_moderation, connect_scoring
+from redraft.protocols import Request
 
 from . import fault_server as fs
 
@@ -88,6 +101,71 @@ async def test_configured_proxy_is_used(ask, monkeypatch, named, switch):
                 await model.complete(ask())
             assert [r.method for r in proxy.requests][:1] == ["CONNECT"]
         assert proxy.requests
+
+
+SERVED = {kind: ServedModel("m", "http://models.example/v1", "m", kind) for kind in ("openai", "anthropic")}
+HELLO = {"model": "pass/m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
+
+
+def asked(name, env):
+    return connect(name, env=env).complete(Request(tuple(HELLO["messages"])))
+
+
+def scored(client):
+    return client.complete(Request((*HELLO["messages"], {"role": "assistant", "content": "hi"})))
+
+
+def passed_on(kind, env, **fields):
+    return PassThrough({"m": SERVED[kind]}, env).forward(
+        SERVED[kind], "messages" if kind == "anthropic" else "chat", HELLO | fields
+    )
+
+
+def refined(kind, env):
+    return ConnectedModels({"m": SERVED[kind]}, env).model("m").complete(Request(tuple(HELLO["messages"])))
+
+
+REQUESTS = {  # whatever sends a request to a model that is given by its name or in the configuration of a gateway
+    "address": lambda env: asked("http://models.example/v1#m", env),
+    "openai": lambda env: asked("openai:m", {**env, "OPENAI_BASE_URL": "http://models.example/v1"}),
+    "ollama": lambda env: asked("ollama:m", {**env, "OLLAMA_HOST": "http://models.example"}),
+    "list of models": lambda env: connect("http://models.example/v1#m", env=env).list_models(),
+    "batch": lambda env: BatchClient(connect("http://models.example/v1#m", env=env)).retrieve("b"),
+    "reward model": lambda env: scored(connect_scoring("http://models.example/classify#m", env=env)),
+    "embeddings": lambda env: scored(connect_embeddings("http://models.example/v1#m")),
+    "moderation": lambda env: scored(connect_moderation("http://models.example/v1#m")),
+    "search: model": lambda env: find_model({**env, "REDRAFT_MODEL": "http://models.example/v1#m"}, servers=(), search_all=True),
+    "search: server": lambda env: find_model({**env, "REDRAFT_MODEL": "http://models.example/v1"}, servers=(), search_all=True),
+    "search: openai": lambda env: find_model({**env, "OPENAI_BASE_URL": "http://models.example/v1"}, servers=()),
+    "search: ollama": lambda env: find_model({**env, "OLLAMA_HOST": "http://models.example"}),
+    "pass/": lambda env: passed_on("openai", env),
+    "pass/, a stream": lambda env: passed_on("openai", env, stream=True),
+    "pass/, tokens": lambda env: PassThrough({"m": SERVED["openai"]}, env).count_tokens(SERVED["openai"], HELLO),
+    "pass/ of Anthropic": lambda env: passed_on("anthropic", env),
+    "refine/": lambda env: refined("openai", env),
+    "refine/ of Anthropic": lambda env: refined("anthropic", env),
+}
+
+
+@pytest.mark.parametrize("switch", ["url", "env"])
+@pytest.mark.parametrize("kind", REQUESTS)
+async def test_every_request_uses_the_configured_proxy(monkeypatch, kind, switch):
+    """REDRAFT_PROXY holds for whatever asks a named model, in a command or in the gateway; its password is not shown."""
+    async with fs.FaultServer() as proxy:
+        proxy.says(fs.error(404, f"nothing here, {PW}"))
+        address = f"http://u:{PW}@{proxy.host}"
+        monkeypatch.setenv("REDRAFT_PROXY", address if switch == "url" else "env")
+        monkeypatch.setenv("HTTP_PROXY", address if switch == "env" else "http://127.0.0.1:9")
+        said = ""
+        try:
+            said = str(await REQUESTS[kind](dict(os.environ)))
+        except (ModelError, GatewayError) as error:
+            said = str(error)
+        assert proxy.requests
+        for request in proxy.requests:
+            assert urlsplit(request.path).hostname == "models.example"
+            assert request.headers["proxy-authorization"]
+        assert PW not in said
 
 
 async def test_proxy_password_is_masked(ask, monkeypatch):
@@ -178,6 +256,73 @@ def test_invalid_address_is_rejected_without_its_secrets(named):
     with pytest.raises(ConfigError) as caught:
         connect(named)
     assert PW not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", [f"127.0.0.1:8181/{PW}", "h", f"u:{PW}@h:8080", f"socks5://u:{PW}@h:80", f"http://u:{PW}@h:0", "http://"]
+)
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY"])
+def test_an_invalid_proxy_of_the_environment_is_named(monkeypatch, name, value):
+    """With REDRAFT_PROXY=env, a model that would use it is refused when it is named; others are not."""
+    monkeypatch.setenv("REDRAFT_PROXY", "env")
+    monkeypatch.setenv(name, value)
+    scheme = name.partition("_")[0].lower()
+    with pytest.raises(ConfigError, match=rf"the proxy in {name} .* write {name}=http\(s\)://") as caught:
+        connect(f"{scheme}://model.example/v1#m")
+    assert PW not in str(caught.value)
+    with pytest.raises(ConfigError, match=name):
+        PassThrough({"m": replace(SERVED["openai"], url=f"{scheme}://model.example/v1")}, dict(os.environ))
+    connect(f"{'http' if scheme == 'https' else 'https'}://model.example/v1#m")
+    connect(f"{scheme}://127.0.0.1/v1#m")
+    monkeypatch.setenv("NO_PROXY", "model.example")
+    connect(f"{scheme}://model.example/v1#m")
+
+
+async def never(writer):
+    await asyncio.sleep(60)
+
+
+PROXY_FAULTS = {  # what a proxy does when it is asked for a tunnel, and what is said
+    "refuses": (fs.send_and_close(fs.error(404)), "no connection through the proxy {host}: it refused with status 404"),
+    "asks for a password": (fs.send_and_close(fs.error(407)), "{host}: it refused with status 407 .its user or password"),
+    "closes": (fs.send_and_close(b""), "the connection through the proxy {host} broke"),
+    "is none": (fs.send_and_close(b"SSH-2.0\r\n\r\n"), "the response through the proxy {host} is not HTTP"),
+    "says nothing": (never, "no connection through the proxy {host} within"),
+    "is not there": (None, "cannot be reached through the proxy {host}: "),
+}
+
+
+@pytest.mark.parametrize("switch", ["url", "env"])
+@pytest.mark.parametrize("fault", PROXY_FAULTS)
+async def test_errors_on_the_way_name_the_proxy(ask, monkeypatch, fault, switch):
+    """Its host and port are named, its password is not, and no hint says to use the proxy that is used."""
+    answer, words = PROXY_FAULTS[fault]
+    async with fs.FaultServer() as proxy:
+        proxy.says(answer)
+        if answer is None:
+            proxy.stop_listening()
+        address = f"http://user:{PW}@{proxy.host}"
+        monkeypatch.setenv("HTTPS_PROXY", address)
+        model = Chat("m", "https://model.example/v1", proxy=address if switch == "url" else "env", timeouts=Timeouts(connect=0.5))
+        with pytest.raises(ModelError, match=words.format(host=proxy.host)) as caught:
+            await model.complete(ask())
+    assert PW not in str(caught.value)
+    assert "REDRAFT_PROXY" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url, variable", [("https://m.invalid/v1", "HTTPS_PROXY"), ("http://m.invalid/v1", "http_proxy")])
+async def test_a_proxy_that_is_not_used_is_named_if_a_host_is_out_of_reach(ask, closed_url, monkeypatch, url, variable):
+    """The error says how to use it; for a host on this machine, which no setting sends through a proxy, it does not."""
+    monkeypatch.setenv(variable, f"http://u:{PW}@127.0.0.1:9")
+    with pytest.raises(ModelUnavailableError, match=rf"\(the proxy in {variable} is used only with REDRAFT_PROXY=env\)") as caught:
+        await connect(f"{url}#m").complete(ask())
+    assert PW not in str(caught.value)
+    assert f"(the proxy in {variable} is used only with REDRAFT_PROXY=env)" in str(await search_address(url))
+    for address, no_proxy in ((closed_url, ""), (url, "m.invalid")):
+        monkeypatch.setenv("NO_PROXY", no_proxy)
+        with pytest.raises(ModelUnavailableError) as caught:
+            await connect(f"{address}#m").complete(ask())
+        assert "proxy" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["REDRAFT_MODEL", "OPENAI_BASE_URL"])

@@ -223,6 +223,7 @@ def test_headers_cannot_change_the_framing():
 @pytest.mark.parametrize(
     "url",
     ["", "h/x", "ftp://h/x", "http://", "http://:80/", "http://h:99999/", "http://[::1/", "http://a b/", "http://a..b/"]
+    + ["http://127.0.0.1:0/", "https://h:0/", "ftp://h:80/"]
     + [f"http://{'x' * 70}.example/"],
 )
 async def test_addresses_without_a_server(url):

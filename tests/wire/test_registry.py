@@ -55,7 +55,7 @@ def test_names_resolve_to_endpoint_and_model(spec):
         ("openai:", "did you mean 'openai:NAME'"),
         ("http://box:8000/v1", "write http://box:8000/v1#NAME"),
         ("http:///v1#x", "a base URL is"),
-        ("http://box:port/v1#x", "cannot be read"),
+        ("http://box:port/v1#x", "its port 'port' must be a number from 1 to 65535"),
         ("openai:gpt-4o", "set OPENAI_API_KEY"),
     ],
 )

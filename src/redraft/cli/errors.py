@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ConfigError, GradingError, RedraftError, StoreError
+from ..errors import ConfigError, GradingError, ModelUnavailableError, RedraftError, StoreError
 from ..text import format_duration, format_time_in, strip_control_sequences
 from . import output
 
@@ -31,8 +31,8 @@ WORSE, UNDECIDED = 4, 5  # of `gate`
 UNPROVEN = 3  # of `validate` and `rubric`: the work was done, but nothing is better than chance, or than the starting point
 
 HINTS = {
-    "AuthenticationError": "`redraft models` shows which keys are read from the environment",
-    "ModelUnavailableError": "`redraft models` shows which models are reachable",
+    "AuthenticationError": "keys are read from the environment (see `redraft models`), or from an address: http://:KEY@HOST/v1#NAME",
+    "ModelUnavailableError": "`redraft models URL` asks the server at an address, `redraft models` those that Redraft knows",
     "ModelTimeoutError": "try again, or use another --model",
     "RateLimitError": "wait a little and try again",
     "ContextLengthError": "shorten the prompt or the response, or use a --model with a longer context",
@@ -162,6 +162,8 @@ def _hint(error: RedraftError) -> str:
         return f"`redraft graders {grader}` shows what it needs of a task and of an answer" if _is_named_grader(grader) else ""
     if isinstance(error, GradingError) and "its score is None (" in str(error) and "never scores" not in str(error):
         return ""  # the grader says what is missing
+    if isinstance(error, ModelUnavailableError) and (" the proxy " in str(error) or not (error.retryable or error.status)):
+        return ""  # (such as a certificate that is not trusted) the message says what to do
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")
 
 

@@ -20,12 +20,13 @@ from typing import Any, Self
 
 from ..errors import ConfigError, ModelError
 from ..jsontext import dumps, loads
-from ..masking import MASK, NO_SECRETS, Mask, secrets_in_url, without_cause
-from ..models.endpoint_url import clean_key, join_url, parse_base_url, with_version
+from ..masking import MASK, NO_SECRETS, Mask, secrets_in_proxy, secrets_in_url, without_cause
+from ..models.endpoint_url import check_proxy, clean_key, join_url, parse_base_url, with_version
 from ..models.http_client import HttpExchange, RequestTarget, Timeouts
 from ..models.http_connections import Response
 from ..models.openai_responses import ErrorBody, json_type_name, parse_error_body, shorten
 from ..models.pricing import Price, price_of
+from ..models.registry import configured_proxy
 from ..usage import Usage
 from .config import ServedModel
 from .conversion import Conversion, StreamConverter, conversion_between
@@ -89,7 +90,10 @@ class Upstream:
         self.model = model
         base, key_in_url = parse_base_url(with_version(model.url))
         self._base, self._key = base, clean_key(_key_of(model, env) or key_in_url)
-        self.mask = Mask({self._key, *secrets_in_url(model.url)}) if self._key or base.query else NO_SECRETS
+        self._proxy = configured_proxy(model.url, env)
+        check_proxy(self._proxy, model.url)
+        secrets = {self._key, *secrets_in_url(model.url), *secrets_in_proxy(self._proxy)} - {None}
+        self.mask = Mask(secrets) if secrets else NO_SECRETS
         self._key_bytes = self._key.encode() if self._key and self.mask else None
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key_headers()}
         self._timeouts = Timeouts(idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout)
@@ -117,7 +121,7 @@ class Upstream:
     def exchange(self, path: str, headers: Mapping[str, str], *, stream: bool = False) -> HttpExchange:
         """Return a new request to a path below the base URL, with the headers of the client that may be passed on."""
         extra = {name: headers[name] for name in FORWARDED_HEADERS if name in headers} if self.model.kind == "anthropic" else {}
-        target = RequestTarget(join_url(self._base, path), self._headers | extra, self._timeouts)
+        target = RequestTarget(join_url(self._base, path), self._headers | extra, self._timeouts, self._proxy)
         exchange = HttpExchange(target, stream=stream and self._base.scheme == "http")  # (a new connection, cheap without TLS)
         exchange.cap = MAX_STREAM_BYTES if stream else MAX_REPLY_BYTES
         return exchange

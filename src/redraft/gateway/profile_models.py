@@ -16,6 +16,7 @@ from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
 from ..models import connect
 from ..models.http_client import Timeouts
 from ..models.openai_chat import Chat
+from ..models.registry import configured_proxy, connect_endpoint
 from ..protocols import Call, Model, Reply, Request
 from .config import ServedModel
 from .exchange import invalid_request
@@ -72,11 +73,12 @@ def connect_served(served: ServedModel, env: Mapping[str, str]) -> Model:
         what = f"the key of {served.model!r} (pass/{served.name})"
         raise ConfigError(f"the environment variable {served.key_env} is not set; it holds {what}")
     if served.kind == "anthropic":
-        return _anthropic_model(served, key)
-    return Chat(served.model, served.url, key=key or None, timeouts=Timeouts(total=served.timeout, idle=served.timeout))
+        return _anthropic_model(served, key, configured_proxy(served.url, env))
+    timeouts = Timeouts(total=served.timeout, idle=served.timeout)
+    return connect_endpoint(served.model, served.url, env, key=key or None, timeouts=timeouts)
 
 
-def _anthropic_model(served: ServedModel, key: str) -> Model:
+def _anthropic_model(served: ServedModel, key: str, proxy: str | None) -> Model:
     """Return a model that speaks Anthropic's protocol, through pydantic-ai. Raises ConfigError if that is not installed."""
     try:
         from pydantic_ai.models.anthropic import AnthropicModel
@@ -89,7 +91,7 @@ def _anthropic_model(served: ServedModel, key: str) -> Model:
 
     # the package adds /v1 to its base URL itself
     provider = AnthropicProvider(api_key=key or "none", base_url=served.url.rstrip("/").removesuffix("/v1"))
-    return ProviderModel(AnthropicModel(served.model, provider=provider), timeout=served.timeout)
+    return ProviderModel(AnthropicModel(served.model, provider=provider), timeout=served.timeout, proxy=proxy)
 
 
 class WriterModel:

@@ -17,6 +17,7 @@ from ..usage import current_entry
 from .endpoint_url import redirect_error
 from .http_client import UNKNOWN_USAGE
 from .openai_responses import ErrorBody, error_from_status, parse_error_body, shorten
+from .tls_errors import tls_error_text
 
 CONNECT_ERRORS = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"})
 CONNECTION_ERRORS = frozenset({"APIConnectionError", "ConnectionError", "EndpointConnectionError", "NetworkError", "ProtocolError"})
@@ -32,12 +33,13 @@ def model_error(error: Exception, mask: Mask) -> ModelError:
         if (status := _status(cause)) is not None:
             return _status_error(cause, status, mask)
     message = shorten(mask(error_text(error)))
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return ModelUnavailableError(f"no secure (TLS) connection: {message}")
     kinds = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
     connected = not kinds & CONNECT_ERRORS
     if not connected:
         current_entry().start_counting()  # nothing was sent
+    for cause in causes:
+        if isinstance(cause, ssl.SSLError):
+            return ModelUnavailableError(f"no secure (TLS) connection: {shorten(mask(tls_error_text(cause)))}")
     usage = UNKNOWN_USAGE if connected else None
     if any("Timeout" in kind for kind in kinds):
         return ModelTimeoutError(f"no answer in time: {message}", usage=usage)
@@ -49,13 +51,14 @@ def model_error(error: Exception, mask: Mask) -> ModelError:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those that led to it, ten at most."""
+    """Yield an exception and those that led to it, ten at most. httpcore has one as its argument, and not as its cause."""
     cause: BaseException | None = error
     for _ in range(10):
         if cause is None:
             return
         yield cause
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+        argument = next((value for value in cause.args if isinstance(value, Exception)), None)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__) or argument
 
 
 def _status(error: BaseException) -> int | None:

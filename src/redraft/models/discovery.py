@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 
 from ..errors import AuthenticationError, ConfigError, ModelError
 from ..protocols import Model
-from .endpoint_url import path_hint, redacted_url
+from .endpoint_url import path_hint, redacted_url, with_version
 from .http_client import RequestTarget, Timeouts, fetch
+from .http_requests import port_of
 from .openai_chat import OPENAI_URL, Chat, model_names
 from .openai_responses import error_from_status, parse_body, parse_error_body, shorten
-from .registry import configured_proxy, connect, key_for, openai_url, server_url, split_names
+from .registry import configured_proxy, connect, connect_endpoint, openai_url, server_url, split_names
 
 CONNECT_SECONDS = 0.25
 LOCAL_TIMEOUTS = Timeouts(connect=CONNECT_SECONDS, idle=1.0, total=1.0)
@@ -85,46 +86,57 @@ async def find_model(
 ) -> DiscoveryResult:
     """Search for a model: REDRAFT_MODEL, then OPENAI_API_KEY and OPENAI_BASE_URL, then all local servers at once.
 
-    The search stops at the first location with a model, unless `search_all` is true. Raises ConfigError if REDRAFT_MODEL is
-    invalid.
+    The search stops at the first location with a model, unless `search_all` is true. Raises ConfigError if REDRAFT_MODEL,
+    OPENAI_BASE_URL or OLLAMA_HOST is invalid; with `search_all` the result says so, and the search goes on.
     """
     env = os.environ if env is None else env
-    local = local_servers(env) if servers is None else servers
-    searches: tuple[Callable[[], Awaitable[_SearchResult]], ...] = (
-        lambda: _find_configured(env, check=search_all),
-        lambda: _find_hosted(env),
-        lambda: _find_local(env, local),
+    searches: tuple[tuple[str, Callable[[], Awaitable[_SearchResult]]], ...] = (
+        ("REDRAFT_MODEL", lambda: _find_configured(env, check=search_all)),
+        ("OPENAI_BASE_URL", lambda: _find_hosted(env)),
+        ("OLLAMA_HOST", lambda: _find_local(env, servers, check=search_all)),
     )
     model: Model | None = None
     locations: list[SearchLocation] = []
-    for search in searches:
+    for variable, search in searches:
         if model is None or search_all:
-            searched, usable = await search()
+            try:
+                searched, usable = await search()
+            except ConfigError as error:
+                if not search_all:
+                    raise
+                searched, usable = [_fault(variable, error)], None
             locations += searched
             model = model or usable
     return DiscoveryResult(model, tuple(locations))
+
+
+async def search_address(url: str, env: Mapping[str, str] | None = None) -> DiscoveryResult:
+    """Ask the server at an address for its models. A name after the address is ignored. Raises ConfigError if it is no address."""
+    env = os.environ if env is None else env
+    url = with_version(url.partition("#")[0])
+    location = await _search_endpoint(redacted_url(url), url, "is that the address?", REMOTE_TIMEOUTS, env)
+    model = connect_endpoint(location.selected_model, url, env) if location.selected_model else None
+    return DiscoveryResult(model, (location,))
+
+
+def _fault(variable: str, error: ConfigError) -> SearchLocation:
+    """Return what is wrong with the value of a variable, as a location."""
+    return SearchLocation(variable, is_available=False, note=str(error).removeprefix(f"{variable}: "))
 
 
 _SearchResult: TypeAlias = tuple[list[SearchLocation], Model | None]
 
 
 async def _find_configured(env: Mapping[str, str], *, check: bool) -> _SearchResult:
-    """Return the model in REDRAFT_MODEL. With `check`, its endpoint is asked, and a fault is reported instead of raised."""
+    """Return the model in REDRAFT_MODEL. With `check`, its endpoint is asked. Raises ConfigError."""
     name = env.get("REDRAFT_MODEL", "").strip()
     if not name:
         return [SearchLocation("REDRAFT_MODEL", is_available=False, note="set it to a model, such as ollama:llama3.2")], None
     if check and name.startswith(("http://", "https://")) and "#" not in name:
-        location = await _search_endpoint(
-            "REDRAFT_MODEL", name, "is that the address?", LOCAL_TIMEOUTS, key=None, proxy=configured_proxy(name, env)
-        )
+        location = await _search_endpoint("REDRAFT_MODEL", name, "is that the address?", LOCAL_TIMEOUTS, env)
         note = location.note or "add the name of one: URL#NAME"
         return [replace(location, is_available=False, selected_model=None, note=note)], None
-    try:
-        model = connect(names if len(names := split_names(name)) > 1 else name, env=env)
-    except ConfigError as error:
-        if not check:
-            raise
-        return [SearchLocation("REDRAFT_MODEL", is_available=False, note=str(error))], None
+    model = connect(names if len(names := split_names(name)) > 1 else name, env=env)
     is_available, note = await _check_endpoint(model) if check and isinstance(model, Chat) else (True, "")
     location = SearchLocation("REDRAFT_MODEL", is_available, models=(model.name,), note=note, selected_model=model.name)
     return [location], model
@@ -147,8 +159,7 @@ async def _find_hosted(env: Mapping[str, str]) -> _SearchResult:
     where = redacted_url(url)
     if not env.get("OPENAI_API_KEY") and (url == OPENAI_URL or not env.get("OPENAI_BASE_URL")):
         return [SearchLocation(where, is_available=False, note="set OPENAI_API_KEY")], None
-    setup_hint, proxy = "set OPENAI_BASE_URL to an endpoint that answers", configured_proxy(url, env)
-    location = await _search_endpoint(where, url, setup_hint, REMOTE_TIMEOUTS, key=key_for(url, env), proxy=proxy)
+    location = await _search_endpoint(where, url, "set OPENAI_BASE_URL to an endpoint that answers", REMOTE_TIMEOUTS, env)
     if not location.selected_model and url == OPENAI_URL and not location.note.startswith("status 4"):
         location = SearchLocation(
             where, is_available=True, models=PREFERRED_MODELS[:1], note=location.note, selected_model=PREFERRED_MODELS[0]
@@ -156,19 +167,30 @@ async def _find_hosted(env: Mapping[str, str]) -> _SearchResult:
     return [location], connect(f"openai:{location.selected_model}", env=env) if location.selected_model else None
 
 
-async def _find_local(env: Mapping[str, str], servers: Sequence[LocalServer]) -> _SearchResult:
+async def _find_local(env: Mapping[str, str], servers: Sequence[LocalServer] | None, *, check: bool) -> _SearchResult:
+    """Return the first model of the servers on this machine. With `check`, a fault in OLLAMA_HOST is reported instead of raised."""
+    faults: list[SearchLocation] = []
+    if servers is None:
+        try:
+            servers = local_servers(env)
+        except ConfigError as error:
+            if not check:
+                raise
+            faults, servers = [_fault("OLLAMA_HOST", error)], local_servers({})[1:]
     locations = await asyncio.gather(*(_check_server(server, env) for server in servers))
     for server, location in zip(servers, locations, strict=True):
         if location.selected_model:
-            return locations, Chat(location.selected_model, server.url, key=key_for(server.url, env))
-    return locations, None
+            return [*faults, *locations], connect_endpoint(location.selected_model, server.url, env)
+    return [*faults, *locations], None
 
 
 async def _check_server(server: LocalServer, env: Mapping[str, str]) -> SearchLocation:
     where = f"{server.name} ({redacted_url(server.url)})"
+    if configured_proxy(server.url, env):
+        return await _search_endpoint(where, server.url, server.setup_hint, REMOTE_TIMEOUTS, env)
     if not await _is_listening(server.url):
         return SearchLocation(where, is_available=False, note=server.setup_hint)
-    return await _search_endpoint(where, server.url, server.setup_hint, LOCAL_TIMEOUTS, key=key_for(server.url, env))
+    return await _search_endpoint(where, server.url, server.setup_hint, LOCAL_TIMEOUTS, env)
 
 
 async def _is_listening(url: str) -> bool:
@@ -176,19 +198,17 @@ async def _is_listening(url: str) -> bool:
     parts = urlsplit(url)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or {"http": 80}.get(parts.scheme, 443))
+            _, writer = await asyncio.open_connection(parts.hostname, port_of(parts))
     except OSError:
         return False
     writer.close()
     return True
 
 
-async def _search_endpoint(
-    where: str, url: str, setup_hint: str, timeouts: Timeouts, *, key: str | None, proxy: str | None = None
-) -> SearchLocation:
+async def _search_endpoint(where: str, url: str, setup_hint: str, timeouts: Timeouts, env: Mapping[str, str]) -> SearchLocation:
     """Return the location with the models that the endpoint lists, or with a note on what is wrong."""
     try:
-        names, is_redraft = await _fetch_model_names(url, timeouts, key, proxy)
+        names, is_redraft = await _fetch_model_names(url, timeouts, env)
     except AuthenticationError as error:
         return SearchLocation(where, is_available=False, note=f"{error}; it requires a key (http://:KEY@host:port/v1#NAME)")
     except ModelError as error:
@@ -205,13 +225,13 @@ async def _search_endpoint(
     )
 
 
-async def _fetch_model_names(url: str, timeouts: Timeouts, key: str | None, proxy: str | None) -> tuple[list[str], bool]:
+async def _fetch_model_names(url: str, timeouts: Timeouts, env: Mapping[str, str]) -> tuple[list[str], bool]:
     """Return the names that an endpoint lists, and whether it is a gateway of Redraft. Raises ModelError."""
-    client = Chat("-", url, key=key, timeouts=timeouts, proxy=proxy)
+    client = connect_endpoint("-", url, env, timeouts=timeouts)
     try:
         return await _request_model_list(client.target_for("/models"))
     except ModelError as error:
-        raise client.mask_error(error) from None
+        raise client.with_proxy_hint(error) from None
 
 
 async def _request_model_list(target: RequestTarget) -> tuple[list[str], bool]:

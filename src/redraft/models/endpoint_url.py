@@ -6,6 +6,7 @@ request. Both count as secret: only the scheme, the host, the port and the path 
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from hashlib import sha256
@@ -14,12 +15,13 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..masking import is_secret
-from .http_client import REFUSED_USAGE
+from .http_client import REFUSED_USAGE, proxy_for
 from .http_errors import InvalidRequestError
-from .http_requests import ascii_host
+from .http_requests import ascii_host, port_of
 from .openai_responses import shorten
 
 CHAT_PATH = "/chat/completions"
+_BARE_IPV6 = re.compile(r"\[?[0-9a-fA-F.]*:[0-9a-fA-F.]*:")
 _LOCAL_NAMES = (".localhost", ".local", ".lan", ".home.arpa", ".internal", ".test")
 
 
@@ -27,13 +29,14 @@ def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
     """Return a base URL without its user info, and the key in it. Raises ConfigError for anything else."""
     try:
         parts = urlsplit(base_url.strip())
-        host, _ = parts.hostname, parts.port
-        if host:
-            ascii_host(host)
+        host = parts.hostname
+        if parts.netloc and parts.scheme in {"http", "https"}:
+            ascii_host(host or "")
+            port_of(parts)
     except InvalidRequestError as error:
         raise ConfigError(f"a base URL is http(s)://host:port/v1, and of {redacted_url(base_url)!r}: {error}") from None
     except ValueError:
-        raise ConfigError(f"a base URL is http(s)://host:port/v1: {_unreadable_part(base_url)} cannot be read") from None
+        raise ConfigError(f"a base URL is http(s)://host:port/v1: {_url_fault(base_url)}") from None
     if parts.scheme not in {"http", "https"} or not host:
         raise ConfigError(f"a base URL is http(s)://host:port/v1, got {redacted_url(base_url)!r}")
     path = parts.path.rstrip("/").removesuffix(CHAT_PATH)
@@ -41,29 +44,52 @@ def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
     return bare, unquote(parts.password or parts.username or "") or None
 
 
-def check_proxy(proxy: str | None) -> None:
-    """Raise ConfigError if this is no URL of a proxy. The message does not show it, because it may contain a password."""
-    try:
-        parts = urlsplit(proxy or "")
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        is_url = False
-    if proxy and proxy != "env" and not is_url:
+def check_proxy(proxy: str | None, url: str = "") -> None:
+    """Raise ConfigError if this is no URL of a proxy; of "env", the proxy that the environment names for a URL is checked.
+
+    The message does not show it, because it may contain a password.
+    """
+    if proxy and proxy != "env" and not _is_proxy(proxy):
         raise ConfigError(
             'a proxy (REDRAFT_PROXY, proxy=) is http(s)://[USER:PASSWORD@]HOST:PORT or "env"; this one cannot be read'
         )
+    if proxy == "env" and url and (named := proxy_for("env", url)) and not _is_proxy(named):
+        name = proxy_variable(url)
+        raise ConfigError(f"the proxy in {name} cannot be read: write {name}=http(s)://[USER:PASSWORD@]HOST:PORT")
 
 
-def _unreadable_part(url: str) -> str:
-    """Return which part of a URL is invalid: the port or the host. After an @, any part may belong to a password."""
+def _is_proxy(proxy: str) -> bool:
+    try:
+        parts = urlsplit(proxy)
+        return bool(ascii_host(parts.hostname or "") and port_of(parts))
+    except (InvalidRequestError, KeyError, ValueError):
+        return False
+
+
+def proxy_variable(url: str) -> str:
+    """Return the name of the environment variable with the proxy for a URL, as it is written there."""
+    name = f"{urlsplit(url).scheme}_proxy"
+    return name if os.environ.get(name) else name.upper()
+
+
+def unused_proxy(url: str) -> str:
+    """Return the name of the environment variable with a proxy that REDRAFT_PROXY=env would use for a URL; "" if there is none."""
+    is_public = not is_private_host(urlsplit(url).hostname or "")
+    return proxy_variable(url) if is_public and proxy_for("env", url) else ""
+
+
+def _url_fault(url: str) -> str:
+    """Return what is wrong with the host or the port of a URL. After an @, any part may belong to a password."""
     if "@" in url:
-        return "this one"
+        return "this one cannot be read"
     place = redacted_url(url).partition("://")[2].partition("/")[0]
+    if _BARE_IPV6.match(place) and not re.match(r"\[[^\]]*\](:|$)", place):
+        return f"an IPv6 address stands in brackets, as in http://[::1]:8080/v1, got {place!r}"
     port = re.search(r":([^:\]/]*)$", place)
-    if port and not (port[1].isascii() and port[1].isdigit() and int(port[1][:6]) < 1 << 16):
-        return f"its port {port[1]!r}, which must be a number up to 65535,"
+    if port and not (port[1].isascii() and port[1].isdigit() and 0 < int(port[1][:6]) < 1 << 16):
+        return f"its port {port[1]!r} must be a number from 1 to 65535"
     host = place if "[" in place or not port else place.removesuffix(port[0])
-    return f"its host {host!r}" if host else "this one"
+    return f"its host {host!r} cannot be read" if host else f"{redacted_url(url)!r} names no host"
 
 
 def join_url(base: SplitResult, path: str, query: str = "") -> str:

@@ -22,7 +22,7 @@ from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 from .deadlines import Deadline, Deadlines
 from .http_errors import InvalidRequestError, ProtocolError, ProxyError, TLSError, UnreachableError
-from .http_requests import find_route, request_head
+from .http_requests import Endpoint, find_route, request_head
 
 if TYPE_CHECKING:
     from .http_connections import ConnectionPool, Response
@@ -138,7 +138,7 @@ stream_connections = LoopLocal(lambda: _new_connections(0), Connections.close)
 class HttpExchange:
     """One request and its response. The ledger `entry` counts the request when it is sent."""
 
-    __slots__ = ("_entry", "_start", "cap", "is_sent", "phase", "stream", "target")
+    __slots__ = ("_entry", "_proxy", "_start", "cap", "is_sent", "phase", "stream", "target")
 
     def __init__(self, target: RequestTarget, *, stream: bool = False, entry: LedgerEntry | None = None) -> None:
         self.target, self.stream = target, stream
@@ -148,6 +148,7 @@ class HttpExchange:
             entry.start_counting()
         self.cap = 8 * MAX_BODY_BYTES if stream else MAX_BODY_BYTES
         self.phase = "a connection"
+        self._proxy: Endpoint | None = None
         self._start = monotonic()
 
     async def open(self, method: str, body: bytes | None) -> Response:
@@ -208,6 +209,7 @@ class HttpExchange:
         """Send the request on a free connection or a new one; return its response, of which nothing has arrived yet."""
         target, pool = self.target, connections.pool
         route = find_route(target.url, target.proxy and proxy_for(target.proxy, target.url))
+        self._proxy = route.origin.proxy
         head = request_head(method, route, outgoing_headers(target.headers), len(body or b""), is_last=not pool.keep_seconds)
         connection = pool.take(route.origin)
         if connection is None:
@@ -233,15 +235,16 @@ class HttpExchange:
 
     def to_model_error(self, error: Exception) -> ModelError:
         """Return the typed error for a failure of the network."""
-        failure = self._timeout_error(error) if isinstance(error, TimeoutError) else _network_error(error, self.target.mask)
+        via = f" through the proxy {self._proxy.authority}" if self._proxy else ""
+        failure = self._timeout_error(via) if isinstance(error, TimeoutError) else _network_error(error, self.target.mask, via)
         if not self.is_sent:
             failure.usage = NO_USAGE
         return failure
 
-    def _timeout_error(self, error: TimeoutError) -> ModelError:
+    def _timeout_error(self, via: str) -> ModelError:
         seconds = monotonic() - self._start
         if self.phase == "a connection":
-            return ModelTimeoutError(f"no connection within {seconds:.3g} s")
+            return ModelTimeoutError(f"no connection{via} within {seconds:.3g} s")
         return ModelTimeoutError(f"still waiting for {self.phase} after {seconds:.3g} s", usage=UNKNOWN_USAGE)
 
 
@@ -329,20 +332,21 @@ def _body_decoder(response: Response, cap: int) -> Callable[[bytes], bytes]:
     raise BadResponseError(f"sent a body in the encoding {coding[:20]!r}, which was not asked for", usage=UNKNOWN_USAGE)
 
 
-def _network_error(error: Exception, mask: Mask) -> ModelError:
+def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
+    """Return the typed error. `via` is "" or the proxy, such as " through the proxy 10.0.0.1:3128"."""
     reason = error_reason(error, mask)
     match error:
         case TLSError():
-            return ModelUnavailableError(f"no secure (TLS) connection: {reason}")
+            return ModelUnavailableError(f"no secure (TLS) connection{via}: {reason}")
         case UnreachableError():
-            return ModelUnavailableError(f"cannot be reached: {reason}", retryable=True)
+            return ModelUnavailableError(f"cannot be reached{via}: {reason}", retryable=True)
         case ProxyError():
-            return ModelUnavailableError(f"the proxy refused: {reason}", status=error.status)
+            return ModelUnavailableError(f"no connection{via}: it refused with {reason}", status=error.status)
         case ProtocolError():
-            return BadResponseError(f"the response is not HTTP: {reason}", retryable=True, usage=UNKNOWN_USAGE)
+            return BadResponseError(f"the response{via} is not HTTP: {reason}", retryable=True, usage=UNKNOWN_USAGE)
         case InvalidRequestError():
             return ModelUnavailableError(f"the request cannot be sent: {reason}")
-    return ModelUnavailableError(f"the connection broke: {reason}", retryable=True, usage=UNKNOWN_USAGE)
+    return ModelUnavailableError(f"the connection{via} broke: {reason}", retryable=True, usage=UNKNOWN_USAGE)
 
 
 def error_reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:

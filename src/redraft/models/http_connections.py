@@ -20,6 +20,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from .http_errors import HttpError, ProtocolError, ProxyError, TLSError, UnreachableError
 from .http_requests import Endpoint, Origin, encode_head
+from .tls_errors import tls_error_text
 
 MAX_HEAD_BYTES = 64 * 1024
 """The largest head of a response; also how much more than sixteen times its content the framing of a body may take."""
@@ -342,7 +343,7 @@ class ConnectionPool:
             if not connection.is_open or connection.transport.is_closing():  # (nothing would tell a request about it)
                 raise UnreachableError("the server closed the connection")
         except ssl.SSLError as error:
-            raise TLSError(_reason(error)) from error
+            raise TLSError(tls_error_text(error)) from error
         except HttpError:
             raise
         except (OSError, RuntimeError, ValueError) as error:  # (ValueError: of a host name; RuntimeError: of uvloop)

@@ -76,9 +76,17 @@ def _split(url: str, name: str) -> tuple[Endpoint, SplitResult]:
     try:
         parts = urlsplit(url)
         host = ascii_host(parts.hostname or "")
-        return Endpoint(host, parts.port or _default_port(parts.scheme), parts.scheme == "https"), parts
+        return Endpoint(host, port_of(parts), parts.scheme == "https"), parts
     except (KeyError, ValueError):
         raise InvalidRequestError(f"{name} names no server") from None
+
+
+def port_of(parts: SplitResult) -> int:
+    """Return the port of a URL, or that of its scheme. Raises ValueError for port 0, and KeyError for a scheme that is not HTTP."""
+    default = _default_port(parts.scheme)
+    if parts.port == 0:
+        raise ValueError(parts.port)
+    return parts.port or default
 
 
 def ascii_host(host: str) -> str:

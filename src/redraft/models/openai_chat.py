@@ -32,7 +32,7 @@ from ..masking import (
     without_secret_fields,
 )
 from ..protocols import FORMATS, Reply, Request
-from ..usage import current_entry
+from ..usage import NO_USAGE, current_entry
 from .endpoint_url import (
     CHAT_PATH,
     check_proxy,
@@ -42,6 +42,7 @@ from .endpoint_url import (
     path_hint,
     query_fingerprint,
     redirect_error,
+    unused_proxy,
     warn_plain_http,
 )
 from .http_client import MAX_BODY_BYTES, RequestTarget, Timeouts, fetch, masked_headers, open_exchange
@@ -120,8 +121,8 @@ class Chat(ExtraBodyTools):
         for parameter, mapping in (("headers", headers), ("extra_body", extra_body)):
             if not (mapping is None or isinstance(mapping, Mapping)):
                 raise ConfigError(f"{parameter} must be a mapping or None, got {type(mapping).__name__}")
-        check_proxy(proxy)
         base, key_in_url = parse_base_url(base_url)
+        check_proxy(proxy, base_url)
         self.name = name
         self.base_url = base._replace(query="").geturl()
         self.host = base.netloc
@@ -264,11 +265,14 @@ class Chat(ExtraBodyTools):
         """Add the model and the host to an error, and remove secrets from it and its cause."""
         hint = "" if error.status != 401 or self.has_key or self._mask else MISSING_KEY_HINT
         error.args = (f"{self.name} at {self.host}: {error}{hint}",)
-        return self.mask_error(error)
+        return self.with_proxy_hint(error)
 
-    def mask_error(self, error: ModelError) -> ModelError:
-        """Remove the secrets of this endpoint and the cause from an error."""
-        error.args = (self._mask(str(error)),)
+    def with_proxy_hint(self, error: ModelError) -> ModelError:
+        """Add a proxy that is not used to an error without a connection, and remove secrets from it and its cause."""
+        is_connected = not error.retryable or error.status is not None or error.usage != NO_USAGE
+        variable = "" if is_connected or self.target.proxy else unused_proxy(self.target.url)
+        hint = f" (the proxy in {variable} is used only with REDRAFT_PROXY=env)" if variable else ""
+        error.args = (self._mask(f"{error}{hint}"),)
         return without_cause(error)
 
 

@@ -18,6 +18,7 @@ from ..protocols import Model
 from .client_objects import is_client_object, is_client_with_name, is_langchain_object, is_pydantic_ai_model
 from .endpoint_url import is_private_host, parse_base_url, redacted_model_name, redacted_url, with_version
 from .functions import CallableModel
+from .http_requests import port_of
 from .litellm_names import from_litellm
 from .openai_chat import OPENAI_URL, Chat
 
@@ -151,7 +152,7 @@ def _model_from_name(spec: str, env: Mapping[str, str], options: dict[str, Any])
     if prefix == "openai":
         return _openai_model(name, env, options)
     if prefix in LOCAL_SERVERS:
-        return _chat_model(name, server_url(prefix, env), env, options)
+        return connect_endpoint(name, server_url(prefix, env), env, **options)
     if prefix in VENDORS:
         from .pydantic_ai import ProviderModel
 
@@ -192,36 +193,53 @@ def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) ->
     if "?" in name:
         raise ConfigError(f"the query of an address comes before the name of the model: {shown}?QUERY#NAME")
     if not name:
-        raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models` lists the names)")
-    return _chat_model(name, with_version(url), env, options)
+        raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models {shown}` lists the names)")
+    return connect_endpoint(name, with_version(url), env, **options)
 
 
 def _openai_model(name: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
-    model = _chat_model(name, openai_url(env), env, options)
+    model = connect_endpoint(name, openai_url(env), env, **options)
     if not model.has_key and model.base_url.startswith(OPENAI_URL):
         raise ConfigError(f"openai:{name} needs a key: set OPENAI_API_KEY")
     return model
 
 
-def _chat_model(name: str, url: str, env: Mapping[str, str], options: dict[str, Any]) -> Chat:
+def connect_endpoint(name: str, url: str, env: Mapping[str, str], **options: Any) -> Chat:
+    """Return the model with a name at a base URL, with the key and the proxy that the environment has for it."""
     url = options.get("base_url", url)
     return Chat(name, **{"base_url": url, "key": key_for(url, env), "proxy": configured_proxy(url, env)} | options)
 
 
 def openai_url(env: Mapping[str, str]) -> str:
-    """Return the base URL of "openai:" models."""
-    return env.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+    """Return the base URL of "openai:" models. Raises ConfigError if that in OPENAI_BASE_URL is none."""
+    return _named_in("OPENAI_BASE_URL", env.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL)
+
+
+def _named_in(variable: str, url: str) -> str:
+    """Return the base URL that a variable of the environment names. Raises ConfigError, with the variable, if it is none."""
+    try:
+        parse_base_url(url)
+    except ConfigError as error:
+        raise ConfigError(f"{variable}: {error}") from None
+    return url
 
 
 def key_for(url: str, env: Mapping[str, str]) -> str | None:
     """Return the key in the URL, or OPENAI_API_KEY if the URL has its origin; None for other hosts."""
     _, key = parse_base_url(url)
-    return key or (env.get("OPENAI_API_KEY") if _origin(url) == _origin(openai_url(env)) else None)
+    return key or (env.get("OPENAI_API_KEY") if _has_openai_origin(url, env) else None)
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None]:
+def _has_openai_origin(url: str, env: Mapping[str, str]) -> bool:
+    try:
+        return _origin(url) == _origin(openai_url(env))
+    except ConfigError:  # (OPENAI_BASE_URL is no URL: no server has its origin)
+        return False
+
+
+def _origin(url: str) -> tuple[str, str | None, int]:
     base, _ = parse_base_url(url)
-    return base.scheme, base.hostname, base.port or {"http": 80, "https": 443}[base.scheme]
+    return base.scheme, base.hostname, port_of(base)
 
 
 def server_url(server: str, env: Mapping[str, str]) -> str:
@@ -229,11 +247,16 @@ def server_url(server: str, env: Mapping[str, str]) -> str:
     ollama_host = env.get("OLLAMA_HOST", "").strip() if server == "ollama" else ""
     if not ollama_host:
         return f"{LOCAL_SERVERS[server]}/v1"
-    parts = urlsplit(ollama_host if "://" in ollama_host else f"http://{ollama_host}")
+    url = ollama_host if "://" in ollama_host else f"http://{ollama_host}"
+    try:
+        parts = urlsplit(url)
+        named_port = parts.port
+    except ValueError:
+        raise ConfigError(f"OLLAMA_HOST is HOST[:PORT] or http(s)://HOST[:PORT], got {redacted_url(url)!r}") from None
     host = "127.0.0.1" if parts.hostname in {None, "0.0.0.0"} else parts.hostname  # noqa: S104
     host = f"[{host}]" if ":" in str(host) else host
-    port = parts.port or {"http": 11434, "https": 443}.get(parts.scheme, 11434)
-    return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}/v1"
+    port = {"https": 443}.get(parts.scheme, 11434) if named_port is None else named_port
+    return _named_in("OLLAMA_HOST", f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}/v1")
 
 
 EXAMPLES = "openai:gpt-4o-mini, ollama:llama3.2, http://127.0.0.1:8080/v1#NAME or local:FILE.gguf"

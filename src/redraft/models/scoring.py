@@ -33,7 +33,7 @@ from .http_client import Timeouts
 from .openai_chat import OPENAI_URL, Chat
 from .openai_responses import bad_response, json_type_name, read_count, shorten
 from .pricing import FREE, Price
-from .registry import VENDORS, configured_proxy, connect, key_for
+from .registry import VENDORS, connect, connect_endpoint
 
 ServerApi: TypeAlias = Literal["classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations", "embeddings"]
 OPENAI_APIS: tuple[ServerApi, ...] = ("moderations", "embeddings")  # whose path is below the base URL of chat models
@@ -141,7 +141,7 @@ def connect_scoring(
     head, query_mark, query = address.partition("?")
     base_url = f"{head.rstrip('/')[: -len(last) - 1]}{query_mark}{query}"
     name = model.strip() or base.netloc
-    chat = Chat(name, base_url, key=key_for(address, environment), proxy=configured_proxy(address, environment))
+    chat = connect_endpoint(name, base_url, environment)
     return ScoringModel(chat, chosen, f"/{last}", raw=raw, label=label)
 
 
