@@ -60,7 +60,8 @@ class AdmittedRequest:
 
 
 COMPLETE: Any = object()
-"""The last item of a reply that is passed on. It is sent before the request is settled and recorded."""
+"""The last item of a reply that is passed on, in the same turn of the event loop as the last part. It is sent before the request
+is settled and recorded; by then the request is answered, whatever its client does."""
 
 
 CUT_OFF = GatewayError(503, "shutting_down", "the gateway ended before the request was answered", retry_after=5.0)
@@ -233,10 +234,13 @@ class ClientExchange:
                             yield part
                         if reply.failure is None:
                             end, call.is_complete = RequestEnd(200, usage=reply.usage), True
-                        yield COMPLETE
+                        try:
+                            yield COMPLETE
+                        finally:
+                            if end is not None:
+                                recorder.record_exchange(self.raw, bytes(received))
                         if reply.failure is not None:
                             raise reply.failure
-                        recorder.record_exchange(self.raw, bytes(received))
                     finally:
                         call.usage = usage = reply.usage
                         await reply.aclose()
@@ -310,7 +314,7 @@ class ClientExchange:
                         self._note_content(item.text)
                         for part in stream.finish(item):
                             await self._send_part(part)
-        await self._finish()
+                        await self._finish()
 
     @asynccontextmanager
     async def _errors_told(self, event_of: Callable[[GatewayError], bytes]) -> AsyncGenerator[None, None]:

@@ -53,7 +53,7 @@ ANSWER_FIELDS = ("choices", "content", "output")
 class ForwardedReply:
     """The reply of a model to a request that was passed on. Iterate over it once, for its bytes.
 
-    `usage` is known once the whole body has been read; it stays None if that fails or the reply is closed before. `failure` is the
+    `usage` is known once the last part is returned; it stays None if the reply breaks off or is closed before. `failure` is the
     error with which a stream ended: its last event told it. Closing the reply (`aclose`) closes the connection to the model, which
     then stops its work.
     """
@@ -74,6 +74,10 @@ class ForwardedReply:
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._parts
+
+    def release(self) -> None:
+        """Leave the connection to who reads the end of the body; closing the reply no longer closes it."""
+        self._response = None
 
     async def aclose(self) -> None:
         """Close the connection to the model, if it is still open."""
@@ -96,6 +100,7 @@ class Upstream:
         self.price = Price(*model.prices) if model.prices else price_of(model.model, base._replace(query="").geturl())
         self.unknown_paths: set[str] = set()
         self.reports_usage_in_streams = True
+        self._endings: set[asyncio.Task[None]] = set()
 
     def _key_headers(self) -> dict[str, str]:
         if self.model.kind == "anthropic":
@@ -122,6 +127,22 @@ class Upstream:
         exchange.cap = MAX_STREAM_BYTES if stream else MAX_REPLY_BYTES
         return exchange
 
+    def end_in_background(self, response: Response) -> None:
+        """Read the end of a body whose last event has arrived, so that its connection can be used again, for END_SECONDS at most.
+
+        The model's server then sees that its client has read everything.
+        """
+        task = asyncio.create_task(_read_end(response))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def aclose(self) -> None:
+        """Close the connections on which nothing but the end of a body is read."""
+        for task in self._endings:
+            task.cancel()
+        if self._endings:
+            await asyncio.wait(self._endings)
+
     def without_key(self, part: bytes) -> bytes:
         """Return a part of a reply without the key, which a server may echo."""
         return part.replace(self._key_bytes, MASK.encode()) if self._key_bytes else part
@@ -135,6 +156,16 @@ class Upstream:
         """Return the error for a request without a reply."""
         failure = error if isinstance(error, ModelError) else exchange.to_model_error(error)
         return without_cause(error_from_failure(self.model.name, type(failure)(self.mask(str(failure)))))
+
+
+async def _read_end(response: Response) -> None:
+    try:
+        with suppress(OSError):
+            async with asyncio.timeout(END_SECONDS):
+                while await response.read_part():
+                    pass
+    finally:
+        response.close()
 
 
 def _key_of(model: ServedModel, env: Mapping[str, str]) -> str | None:
@@ -155,7 +186,8 @@ class PassThrough:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        return None
+        for upstream in self._upstreams.values():
+            await upstream.aclose()
 
     def upstream(self, model: ServedModel) -> Upstream:
         """Return what is known of a model's server."""
@@ -309,11 +341,7 @@ async def _forward_stream(
         upstream.reports_usage_in_streams = False
         sent.pop("stream_options")
         exchange, response = await _open(upstream, conversion, sent | ({"stream_options": asked} if asked else {}), headers)
-    reply_headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers)
-    reading = StreamReading(upstream, conversion, converter, exchange, response)
-    reply = ForwardedReply(reading.parts(), reply_headers, response=response)
-    reading.reply = reply
-    return reply
+    return StreamReading(upstream, conversion, converter, exchange, response).reply
 
 
 def _includes_usage(options: Any) -> bool:
@@ -352,7 +380,8 @@ def _stream_refusal(upstream: Upstream, conversion: Conversion, response: Respon
 class StreamReading:
     """Reads the stream of a model, and passes it on as it arrives. A stream that breaks off ends with an error event.
 
-    It ends with the last event of the protocol, even if the model leaves the connection open.
+    It ends with the last event of the protocol, even if the model leaves the connection open. The part with that event is the last
+    one, and `reply` has the usage or the failure before it is yielded: once the client has that part, nothing is left to wait for.
     """
 
     def __init__(
@@ -366,38 +395,41 @@ class StreamReading:
         self._upstream, self._conversion, self._converter = upstream, conversion, converter
         self._exchange, self._response = exchange, response
         self._ends = StreamEnds(conversion.upstream)
-        self.reply: ForwardedReply | None = None
+        headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers)
+        self.reply = ForwardedReply(self._parts(), headers, response=response)
 
-    async def parts(self) -> AsyncGenerator[bytes, None]:
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
         """Yield the bytes for the client."""
-        failure: GatewayError | None = None
+        part, failure = b"", None
         try:
             async with aclosing(self._exchange.iter_body(self._response)) as body:
-                async for part in body:
-                    if passed := self._convert(self._upstream.without_key(part)):
-                        yield passed
+                async for received in body:
+                    part = self._convert(self._upstream.without_key(received))
                     if self._ends.is_finished:
-                        await self._await_end()
                         break
-            if rest := self._finish():
-                yield rest
+                    if part:
+                        yield part
+                        part = b""
+            part += self._finish()
         except GatewayError as error:
             failure = error
         except (OSError, ModelError) as error:
             failure = self._upstream.failure(self._exchange, error)
         finally:
-            self._response.close()
+            self._release()
         if failure is not None:
-            if self.reply is not None:
-                self.reply.failure = failure
-            yield error_event(self._conversion.client, failure)
+            self.reply.failure = failure
+            part += error_event(self._conversion.client, failure)
+        if part:
+            yield part
 
-    async def _await_end(self) -> None:
-        """Read the end of the body, so that the connection can be used again. A server that leaves it open is not waited for."""
-        with suppress(OSError):
-            async with asyncio.timeout(END_SECONDS):
-                while await self._response.read_part():
-                    pass
+    def _release(self) -> None:
+        """Close the connection; if only the end of the body is missing, read that first, which the client does not wait for."""
+        if self._ends.is_finished and not self._response.is_complete:
+            self.reply.release()
+            self._upstream.end_in_background(self._response)
+        else:
+            self._response.close()
 
     def _convert(self, part: bytes) -> bytes:
         self._ends.add(part)
@@ -408,8 +440,7 @@ class StreamReading:
         if not self._ends.is_whole:
             raise unreadable_reply(self._upstream.model.name, "sent a stream that broke off")
         rest = self._converter.finish() if self._converter else b""
-        if self.reply is not None:
-            self.reply.usage = self._upstream.usage(self._ends.token_counts())
-            if self._ends.has_error:
-                self.reply.failure = unreadable_reply(self._upstream.model.name, "sent an error in its stream")
+        self.reply.usage = self._upstream.usage(self._ends.token_counts())
+        if self._ends.has_error:
+            self.reply.failure = unreadable_reply(self._upstream.model.name, "sent an error in its stream")
         return rest
