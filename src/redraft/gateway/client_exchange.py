@@ -27,7 +27,7 @@ from ..errors import ERROR_TYPES, ModelError
 from ..jsontext import dumps
 from ..log import log
 from ..telemetry import annotate, call_target, record_forwarded_call
-from ..usage import Usage
+from ..usage import CallLedger
 from .admission import Admission
 from .config import Retention, ServedModel
 from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire, invalid_request
@@ -43,7 +43,6 @@ from .wire_errors import error_event
 
 T = TypeVar("T")
 KEEP_ALIVE_SECONDS = 5.0
-FREE_STATUSES = frozenset({400, 401, 403, 404, 413, 422, 429})  # of a model that refused a request and charges nothing
 _READ_HEADERS = frozenset({b"authorization", b"x-api-key", b"idempotency-key", *(name.encode() for name in FORWARDED_HEADERS)})
 JSON, EVENT_STREAM = b"application/json", b"text/event-stream"
 _IDS = Random()  # seeded by the system; asking it for each ID takes longer than all else here
@@ -214,7 +213,7 @@ class ClientExchange:
         self, model: ServedModel, body: Mapping[str, Any], raw: bytes | None, retention: Retention
     ) -> AsyncGenerator[Any, None]:
         """Yield that a request is admitted, with the headers of the model's reply, and the parts of its body."""
-        gateway, caller, usage = self.gateway, self.caller, None
+        gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
         async with gateway.admission.slot(caller.id):
             reservation = gateway.keys.reserve(caller, cost=self.routing.pass_cost(model, body, len(self.raw)), calls=1)
@@ -224,7 +223,7 @@ class ClientExchange:
                     self.trace_id, caller, self.model, self.wire.name, retention, is_stored=body.get("store") is not False
                 )
                 with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
-                    with call.as_current():
+                    with call.as_current(), ledger:
                         reply = await self.routing.passing.forward(model, self.wire.name, body, raw, headers=self.headers)
                     try:
                         yield AdmittedRequest(self.trace_id, reply.headers, reply.is_stream)
@@ -233,7 +232,7 @@ class ClientExchange:
                                 received += part
                             yield part
                         if reply.failure is None:
-                            end, call.is_complete = RequestEnd(200, usage=reply.usage), True
+                            end, call.is_complete = RequestEnd(200, usage=ledger.total_usage), True
                         try:
                             yield COMPLETE
                         finally:
@@ -242,20 +241,19 @@ class ClientExchange:
                         if reply.failure is not None:
                             raise reply.failure
                     finally:
-                        call.usage = usage = reply.usage
+                        call.usage = reply.usage
                         await reply.aclose()
             except GatewayError as error:
-                end = RequestEnd(self.wire.error_status(error), error.code)
-                gateway.metrics.upstream_error(self.model, error.code)
-                if error.status in FREE_STATUSES:
-                    usage = Usage(calls=1)
+                end = RequestEnd(self.wire.error_status(error), error.code, ledger.total_usage)
+                if ledger.entries:
+                    gateway.metrics.upstream_error(self.model, error.code)
                 raise
             except Exception:
-                end = RequestEnd(500, "internal_error")
+                end = RequestEnd(500, "internal_error", ledger.total_usage)
                 raise
             finally:
-                reservation.settle(usage)
-                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation))
+                reservation.settle(ledger.total_usage)
+                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation, ledger.total_usage))
 
     def _count_failures(self, prepared: PreparedRequest) -> None:
         """Count the failed calls of a refinement."""

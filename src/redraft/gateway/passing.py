@@ -22,11 +22,11 @@ from ..errors import ConfigError, ModelError
 from ..jsontext import dumps, loads
 from ..masking import MASK, NO_SECRETS, Mask, secrets_in_url, without_cause
 from ..models.endpoint_url import clean_key, join_url, parse_base_url, with_version
-from ..models.http_client import HttpExchange, RequestTarget, Timeouts
+from ..models.http_client import REFUSED_USAGE, HttpExchange, RequestTarget, Timeouts
 from ..models.http_connections import Response
 from ..models.openai_responses import ErrorBody, json_type_name, parse_error_body, shorten
 from ..models.pricing import Price, price_of
-from ..usage import Usage
+from ..usage import Usage, current_ledger
 from .config import ServedModel
 from .conversion import Conversion, StreamConverter, conversion_between
 from .exchange import GatewayError, WireName
@@ -120,10 +120,14 @@ class Upstream:
         return ["responses", "chat"] if is_tried else ["chat"]
 
     def exchange(self, path: str, headers: Mapping[str, str], *, stream: bool = False) -> HttpExchange:
-        """Return a new request to a path below the base URL, with the headers of the client that may be passed on."""
+        """Return a new request to a path below the base URL, with the headers of the client that may be passed on.
+
+        It is a call of the ledger that is open.
+        """
         extra = {name: headers[name] for name in FORWARDED_HEADERS if name in headers} if self.model.kind == "anthropic" else {}
         target = RequestTarget(join_url(self._base, path), self._headers | extra, self._timeouts)
-        exchange = HttpExchange(target, stream=stream and self._base.scheme == "http")  # (a new connection, cheap without TLS)
+        ledger, is_new = current_ledger(), stream and self._base.scheme == "http"  # (a new connection, cheap without TLS)
+        exchange = HttpExchange(target, stream=is_new, entry=ledger.new_entry() if ledger else None)
         exchange.cap = MAX_STREAM_BYTES if stream else MAX_REPLY_BYTES
         return exchange
 
@@ -207,6 +211,9 @@ class PassThrough:
         `headers`: those of the client, in lower case; only FORWARDED_HEADERS are sent on. A field `redraft` is not sent on. The
         body is encoded again (`raw` is not sent), so that no model reads a repeated key otherwise than the gateway did.
 
+        The ledger that is open has the usage of each request to the model: none of one that was not sent or was refused, and an
+        unknown one until its reply has been read.
+
         Raises:
             GatewayError: The model refused the request, cannot be reached, or sent something else than an answer; or its
                 protocol cannot say what the request says.
@@ -262,9 +269,10 @@ async def _forward_whole(
     exchange = upstream.exchange(PATHS[conversion.upstream], headers)
     status, reply_headers, content = await _read_all(upstream, exchange, sent)
     if status >= 300:
+        exchange.entry.settle(REFUSED_USAGE)
         raise _refusal(upstream, conversion, status, reply_headers, content)
     data = _answer(upstream, content)
-    usage = upstream.usage(token_counts(data.get("usage")))
+    usage = exchange.entry.settle(upstream.usage(token_counts(data.get("usage"))))
     content = dumps(conversion.reply(data, int(time()))) if conversion.is_needed else content
     return ForwardedReply(_single(upstream.without_key(content)), _headers("application/json", reply_headers), usage)
 
@@ -360,6 +368,8 @@ async def _open(
             opened, response = response, None
             return exchange, opened
         content = b"".join([part async for part in exchange.iter_body(response)])
+        if response.status >= 300:
+            exchange.entry.settle(REFUSED_USAGE)
         failure = _stream_refusal(upstream, conversion, response, content)
     except (OSError, ModelError) as error:
         failure = upstream.failure(exchange, error)
@@ -440,7 +450,7 @@ class StreamReading:
         if not self._ends.is_whole:
             raise unreadable_reply(self._upstream.model.name, "sent a stream that broke off")
         rest = self._converter.finish() if self._converter else b""
-        self.reply.usage = self._upstream.usage(self._ends.token_counts())
+        self.reply.usage = self._exchange.entry.settle(self._upstream.usage(self._ends.token_counts()))
         if self._ends.has_error:
             self.reply.failure = unreadable_reply(self._upstream.model.name, "sent an error in its stream")
         return rest
