@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from random import Random
@@ -51,11 +51,17 @@ gateway_log = log.getChild("gateway")
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRequest:
-    """The first item of the work for a request: it was admitted. `headers`: those of the reply of a model to which it is passed."""
+    """The first item of the work for a request: it was admitted, and is stored with this ID."""
 
     trace_id: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    is_stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """The second item of the work for a request that is passed on: the headers of the model's reply."""
+
+    headers: Mapping[str, str]
+    is_stream: bool
 
 
 COMPLETE: Any = object()
@@ -95,6 +101,7 @@ class ClientExchange:
         self.scope, self._receive, self._send = scope, receive, send
         self.headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _READ_HEADERS}
         self.trace_id = f"req-{_IDS.getrandbits(128):032x}"
+        self.admitted: AdmittedRequest | None = None  # (of another request with the same idempotency key, perhaps)
         self.caller: Caller | None = None
         self.model = ""
         self.raw = b""
@@ -159,6 +166,7 @@ class ClientExchange:
             return
         prepared = target.prepare(request, self.trace_id)
         async with aclosing(await self._join_run(self._refined_items(target, prepared))) as items:
+            self.admitted = await anext(items)
             if request.is_stream:
                 await self._stream_answer(request, items)
             else:
@@ -212,7 +220,7 @@ class ClientExchange:
     async def _passed_items(
         self, model: ServedModel, body: Mapping[str, Any], raw: bytes | None, retention: Retention
     ) -> AsyncGenerator[Any, None]:
-        """Yield that a request is admitted, with the headers of the model's reply, and the parts of its body."""
+        """Yield that a request is admitted, the head of the model's reply, and the parts of its body."""
         gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
         async with gateway.admission.slot(caller.id):
@@ -222,11 +230,12 @@ class ClientExchange:
                 recorder = gateway.store.begin(
                     self.trace_id, caller, self.model, self.wire.name, retention, is_stored=body.get("store") is not False
                 )
+                yield AdmittedRequest(self.trace_id)
                 with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
                     with call.as_current(), ledger:
                         reply = await self.routing.passing.forward(model, self.wire.name, body, raw, headers=self.headers)
                     try:
-                        yield AdmittedRequest(self.trace_id, reply.headers, reply.is_stream)
+                        yield ReplyHead(reply.headers, reply.is_stream)
                         async for part in reply:
                             if recorder.keeps_texts and len(received) <= MAX_EXCHANGE_BYTES:
                                 received += part
@@ -266,10 +275,10 @@ class ClientExchange:
     async def _relay(self, work: AsyncGenerator[Any, None]) -> None:
         """Send the reply of a model on, part by part if it is a stream."""
         async with aclosing(await self._join_run(work)) as items:
-            admitted = await anext(items)
-            headers = [(name.encode(), value.encode("latin-1")) for name, value in admitted.headers.items()]
-            headers.append((b"x-redraft-trace-id", admitted.trace_id.encode()))
-            if admitted.is_stream:
+            self.admitted = await anext(items)
+            head = await anext(items)
+            headers = [(name.encode(), value.encode("latin-1")) for name, value in head.headers.items()]
+            if head.is_stream:
                 await self._start(200, [*headers, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
                 async with self._errors_told(partial(error_event, self.wire.name)):
                     async for part in parts_of(items):
@@ -294,12 +303,9 @@ class ClientExchange:
 
     async def _stream_answer(self, request: ChatRequest, items: Any) -> None:
         """Send the answer to a request that reads a stream, with progress and keep-alives before it."""
-        admitted = await anext(items)
-        stream = self.wire.stream(request, admitted.trace_id, int(time()))
-        trace_header = (b"x-redraft-trace-id", admitted.trace_id.encode())
-        await self._start(
-            200, [(b"content-type", EVENT_STREAM), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"), trace_header]
-        )
+        assert self.admitted
+        stream = self.wire.stream(request, self.admitted.trace_id, int(time()))
+        await self._start(200, [(b"content-type", EVENT_STREAM), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
         await self._send_part(stream.begin())
         async with self._errors_told(stream.fail):
             async for item in with_pauses(items, KEEP_ALIVE_SECONDS):
@@ -347,6 +353,8 @@ class ClientExchange:
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._is_started = True
+        if self.admitted:
+            headers = [*headers, (b"x-redraft-trace-id", self.admitted.trace_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _send_part(self, part: bytes) -> None:
