@@ -226,7 +226,7 @@ async def test_refused_before_any_call(upstream, tmp_path, body, status, code):
 UPSTREAM_ERRORS = {
     "its key is refused": (401, 502, "upstream_authentication", "false"),
     "the prompt is too long": ((400, "maximum context length is 10 tokens"), 400, "context_length_exceeded", "false"),
-    "it is down": (502, 502, "upstream_unavailable", "false"),
+    "it is down": (502, 502, "upstream_error", "false"),
     "no such model": (404, 502, "upstream_unavailable", "false"),
 }
 

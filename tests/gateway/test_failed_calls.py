@@ -27,16 +27,23 @@ FAILURES = {
 }
 
 
+def unused_url():
+    """Return an address without a server."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        return f"http://127.0.0.1:{gone.getsockname()[1]}/v1"
+
+
+def config_of(folder, url):
+    config = config_for(folder, url, graders=["words:1-9"], settings={"retries": 0})
+    return replace(config, models={"tiny": replace(config.models["tiny"], timeout=0.3)})
+
+
 @pytest.mark.parametrize(("model", "is_stream"), [("refine/fast", False), ("pass/tiny", False), ("pass/tiny", True)])
 @pytest.mark.parametrize(("answer", "expected"), FAILURES.values(), ids=FAILURES)
 async def test_what_a_failure_costs(faults, tmp_path, answer, expected, model, is_stream):
     """What certainly cost nothing is not charged, and what was not sent is no call; what is unknown is charged as reserved."""
-    url = faults.says(answer).url
-    if answer is None:
-        with socket.create_server(("127.0.0.1", 0)) as gone:
-            url = f"http://127.0.0.1:{gone.getsockname()[1]}/v1"
-    config = config_for(tmp_path, url, graders=["words:1-9"], settings={"retries": 0})
-    config = replace(config, models={"tiny": replace(config.models["tiny"], timeout=0.3)})
+    faults.says(answer)
+    config = config_of(tmp_path, faults.url if answer else unused_url())
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
     async with running(config) as (url, gateway), http_client(url) as client:
@@ -54,6 +61,33 @@ async def test_what_a_failure_costs(faults, tmp_path, answer, expected, model, i
     assert (spending.calls, spending.spent > 0, spending.reserved) == (expected[0], expected is UNKNOWN, 0)
     assert (f'redraft_gateway_unmetered_requests_total{{model="{model}"}}' in figures) == (expected is UNKNOWN)
     assert re.search(rf'redraft_gateway_upstream_errors_total{{kind="\w+",model="{model}"}} 1.0', figures)
+
+
+CODES = {  # of what a model did
+    "upstream_unavailable": [None, send_and_close(b"HTTP/1.1 200")],
+    "upstream_authentication": [error(401), error(403)],
+    "upstream_quota": [error(402), error(429, code="insufficient_quota")],
+    "upstream_rate_limit": [error(429)],
+    "upstream_overloaded": [error(503), error(529)],
+    "upstream_error": [error(500), error(502), http(b"<html>hi</html>"), http(b"null")],
+    "upstream_redirect": [http(b"", 302, Location="/v2")],
+    "upstream_timeout": [silence, error(408)],
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"), [pytest.param(code, answer, id=code) for code, answers in CODES.items() for answer in answers]
+)
+async def test_one_cause_has_one_code(faults, tmp_path, code, answer):
+    """Whether a request is refined or passed on."""
+    faults.says(answer or error(500))
+    config = config_of(tmp_path, faults.url if answer else unused_url())
+    async with running(config) as (url, _), http_client(url) as client:
+        replies = [
+            await client.post("/chat/completions", json={"model": model, "messages": PROMPT})
+            for model in ("refine/fast", "pass/tiny")
+        ]
+    assert [reply.json()["error"]["code"] for reply in replies] == [code, code]
 
 
 async def test_what_is_refused_before_it_is_sent_costs_nothing(faults, tmp_path):
