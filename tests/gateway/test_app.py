@@ -9,6 +9,7 @@ import openai
 import pytest
 from chat_server import ChatServer, is_judging, verdict, writer_and_judge
 
+from redraft.gateway.app import MODEL_PATHS
 from redraft.gateway.client_exchange import with_pauses
 from redraft.gateway.keys import KeyLimits, KeyRing
 from redraft.gateway.request_store import RequestStore
@@ -138,12 +139,27 @@ async def test_health_and_figures(upstream, tmp_path):
         assert unknown.status_code == 404 and unknown.json()["error"]["code"] == "not_found"
         twice = await client.post("/v1/v1/messages", json={})
         assert "/v1/messages exists" in twice.text and "base URL" in twice.text
-        wrong = await client.get("/v1/chat/completions")
-        assert wrong.status_code in {404, 405} and "error" in wrong.json()
         gateway.drain()
         assert (await client.get("/readyz")).status_code == 503
         refused = await client.post("/v1/chat/completions", json={"model": "refine/fast", "messages": PROMPT})
         assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
+async def test_methods_that_a_route_does_not_have(upstream, tmp_path, method):
+    """They get 405 with the methods that it has, never a 404."""
+    allowed = dict.fromkeys((*MODEL_PATHS, "/v1/messages/count_tokens"), {"POST"})
+    allowed |= dict.fromkeys(("/v1/models", "/v1/models/pass/tiny", "/healthz", "/openapi.json"), {"GET", "HEAD"})
+    async with running(config_for(tmp_path, upstream(lambda *_: "x").model)) as (url, _):
+        async with http_client(url.removesuffix("/v1")) as client:
+            for path, methods in allowed.items():
+                reply = await client.request(method, path)
+                assert (reply.status_code == 405) == (method not in methods), (path, reply.status_code)
+                if reply.status_code == 405:
+                    assert set(reply.headers["allow"].split(", ")) == methods
+                    assert method == "HEAD" or "is not allowed" in reply.json()["error"]["message"]
+                else:
+                    assert reply.status_code in {200, 400}
 
 
 async def test_readiness_while_the_store_fails(tmp_path, upstream, monkeypatch):
@@ -210,7 +226,7 @@ async def test_refused_before_any_call(upstream, tmp_path, body, status, code):
 UPSTREAM_ERRORS = {
     "its key is refused": (401, 502, "upstream_authentication", "false"),
     "the prompt is too long": ((400, "maximum context length is 10 tokens"), 400, "context_length_exceeded", "false"),
-    "it is down": (502, 502, "upstream_unavailable", "false"),
+    "it is down": (502, 502, "upstream_error", "false"),
     "no such model": (404, 502, "upstream_unavailable", "false"),
 }
 

@@ -1,5 +1,6 @@
 """The examples of docs/gateway.md run against a gateway before a real llama.cpp server."""
 
+import ast
 import asyncio
 import re
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from in_process import run_code
 
+from redraft.gateway import upstream_errors
 from redraft.gateway.app import WIRES
 from redraft.gateway.config import LIMIT_KEYS, MODEL_KEYS, PLACE_KEYS, RETENTION_KEYS, default_config, load_config
 from redraft.gateway.server import GatewayServer
@@ -63,10 +65,32 @@ def test_the_page_lists_every_key(table, keys):
     assert {key for row in rows for key in re.findall(r"`([^`]+)`", row.split("|")[1])} == set(keys)
 
 
-def test_codes_of_the_page_exist():
-    """Every code of an error in the table is one that the source has."""
-    table = PAGE.partition("| status | code | when |")[2].partition("\n\n")[0]
-    codes = {code for row in table.splitlines()[2:] for code in re.findall(r"`(\w+)`", row.split("|")[2])}
-    source = "".join(path.read_text() for path in (Path(__file__).parents[2] / "src/redraft/gateway").glob("*.py"))
-    assert len(codes) > 15 and not [code for code in codes if f'"{code}"' not in source]
+def codes_in_source():
+    """Return the codes of all errors that the source of the gateway can make, and the expressions from which others come."""
+    codes, expressions = set(upstream_errors._CODES.values()), set()
+    for path in (Path(__file__).parents[2] / "src/redraft/gateway").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Name("GatewayError"), args=[_, ast.Constant(str(code)), *_]):
+                    codes.add(code)
+                case ast.Call(func=ast.Name("GatewayError"), args=[_, other, *_]):
+                    expressions.add(ast.unparse(other))
+                case ast.Assign(
+                    targets=[ast.Name("code")], value=ast.IfExp(ast.Name() | ast.Call(), ast.Constant(one), ast.Constant(two))
+                ):
+                    codes |= {one, two}
+                case ast.Return(ast.Tuple([_, ast.Constant(str(code)), ast.Constant(str())])) if path.name == "refining.py":
+                    codes.add(code)
+    return codes, expressions
+
+
+def test_the_page_lists_every_code():
+    """Each code of an error is in the section, and no other; the codes of models are passed on."""
+    section = PAGE.partition("| status | code | when |")[2].partition("Errors have the form")[0]
+    table, _, after = section.partition("\n\n")
+    listed = {code for row in table.splitlines()[2:] for code in re.findall(r"`(\w+)`", row.split("|")[2])}
+    listed |= set(re.findall(r"`(\w+)`", after))
+    codes, expressions = codes_in_source()
+    assert listed == codes
+    assert expressions == {"code", "error.code", "_code(status, body, mask)", "UNKNOWN_PATH_CODE"}
     assert set(WIRES) == {"chat", "responses", "messages"}

@@ -413,6 +413,90 @@ def test_pending_rows_stay_when_the_disk_is_full(tmp_path):
     rows.close()
 
 
+KILLED_AFTER_PURGE = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from test_request_store import *
+from redraft.gateway import request_table
+folder, statement = Path(sys.argv[1]), sys.argv[2]
+open_before = request_table._open
+def kill(sql):
+    if statement in sql:
+        os.kill(os.getpid(), signal.SIGKILL)
+def open_traced(path, mode):
+    connection = open_before(path, mode)
+    connection.set_trace_callback(kill if mode == "mode=rw" else None)
+    return connection
+retentions = {"pass/full": Retention("full", megabytes=0.1), "pass/less": Retention("metadata", megabytes=0.001)}
+store = RequestStore(folder, retentions)
+for n in range(40):
+    for model, retention in retentions.items():
+        recorder = begin(store, f"{model}-{n}", retention, model)
+        recorder.record_exchange(b"x" * 5000, b"y" * 5000)
+        recorder.finish(RequestEnd(200, usage=USAGE))
+store._journal.flush()
+store._table.flush()
+request_table._open = open_traced
+assert store.purge() > 50
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("statement", ["DELETE", "PRAGMA incremental_vacuum", "PRAGMA wal_checkpoint", "none"])
+def test_what_was_deleted_does_not_come_back_after_a_kill(tmp_path, statement):
+    """Whether the process is killed while it deletes or after it: no request comes back, and none loses its outcome."""
+    ended = subprocess.run([sys.executable, "-c", KILLED_AFTER_PURGE, tmp_path, statement, Path(__file__).parent], check=False)
+    assert ended.returncode == -9
+
+    def requests():
+        with closing(sqlite3.connect(tmp_path / "requests.db")) as connection:
+            return sorted(connection.execute("SELECT trace_id, outcome FROM requests"))
+
+    left = requests()
+    assert {outcome for _, outcome in left} == {"answered"}
+    for _ in range(2):
+        RequestStore(tmp_path).close()
+        assert requests() == left
+
+
+async def test_what_was_deleted_is_not_pending(tmp_path):
+    """The file of pending rows keeps what is not committed, and nothing that retention deleted."""
+    store = RequestStore(tmp_path, {"pass/m": Retention("metadata", days=0), "refine/fast": FULL})
+    assert store.purge() == 0
+    with closing(sqlite3.connect(tmp_path / "gateway.journal", isolation_level=None)) as lock:
+        waiting = begin(store, "waiting")
+        await store._table.wait_for_commit()
+        lock.execute("BEGIN IMMEDIATE")
+        await refined(waiting)
+        waiting.finish(RequestEnd(200))
+        for n in range(20):
+            begin(store, f"t{n}", METADATA, "pass/m").finish(RequestEnd(200))
+        await store._table.wait_for_commit()
+        assert store.purge() == 20
+        assert {line[:10] for line in (tmp_path / "requests.db.pending").read_bytes().splitlines()} == {b'["waiting"'}
+    await store.wait_for_commit()
+    assert store.find("waiting").facts.outcome == "answered"
+    store.close()
+
+
+def test_nothing_is_deleted_that_stays_pending(tmp_path, monkeypatch):
+    """An error says so if the file of pending rows cannot be written, and if the table was closed meanwhile; later it is deleted."""
+    store = RequestStore(tmp_path, {"pass/m": Retention("metadata", days=0)})
+    begin(store, "t1", METADATA, "pass/m").finish(RequestEnd(200))
+    store._table.flush()
+    monkeypatch.setattr(PendingRows, "replace", lambda *_, **__: False)
+    with pytest.raises(StoreError, match="nothing is deleted"):
+        store.purge()
+    assert store.find("t1")
+    monkeypatch.undo()
+    assert store.purge() == 1
+    begin(store, "t2", METADATA, "pass/m").finish(RequestEnd(200))
+    store.close()
+    with pytest.raises(StoreError, match="nothing is deleted"):
+        store._table.delete(["t2"])
+
+
 async def test_trace_without_facts_is_found_after_a_restart(tmp_path):
     """As after a kill between the two commits."""
     store = RequestStore(tmp_path)

@@ -19,6 +19,7 @@ from time import time
 from typing import Any, Self
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -131,7 +132,9 @@ class Gateway:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = MODEL_PATHS.get(scope["path"])
-        if name and scope["method"] == "POST":
+        if name is None:
+            await self._pages(scope, receive, send)
+        elif scope["method"] == "POST":
             task = asyncio.current_task()
             assert task
             self._exchanges.add(task)
@@ -140,7 +143,8 @@ class Gateway:
             finally:
                 self._exchanges.discard(task)
         else:
-            await self._pages(scope, receive, send)
+            reply = await _wrong_method(Request(scope), HTTPException(405, headers={"Allow": "POST"}))
+            await reply(scope, receive, send)
 
     def _page_app(self) -> ASGIApp:
         routes = [

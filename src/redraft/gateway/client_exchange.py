@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from random import Random
@@ -27,7 +27,7 @@ from ..errors import ERROR_TYPES, ModelError
 from ..jsontext import dumps
 from ..log import log
 from ..telemetry import annotate, call_target, record_forwarded_call
-from ..usage import Usage
+from ..usage import CallLedger
 from .admission import Admission
 from .config import Retention, ServedModel
 from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire, invalid_request
@@ -43,7 +43,6 @@ from .wire_errors import error_event
 
 T = TypeVar("T")
 KEEP_ALIVE_SECONDS = 5.0
-FREE_STATUSES = frozenset({400, 401, 403, 404, 413, 422, 429})  # of a model that refused a request and charges nothing
 _READ_HEADERS = frozenset({b"authorization", b"x-api-key", b"idempotency-key", *(name.encode() for name in FORWARDED_HEADERS)})
 JSON, EVENT_STREAM = b"application/json", b"text/event-stream"
 _IDS = Random()  # seeded by the system; asking it for each ID takes longer than all else here
@@ -52,15 +51,22 @@ gateway_log = log.getChild("gateway")
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRequest:
-    """The first item of the work for a request: it was admitted. `headers`: those of the reply of a model to which it is passed."""
+    """The first item of the work for a request: it was admitted, and is stored with this ID."""
 
     trace_id: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    is_stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """The second item of the work for a request that is passed on: the headers of the model's reply."""
+
+    headers: Mapping[str, str]
+    is_stream: bool
 
 
 COMPLETE: Any = object()
-"""The last item of a reply that is passed on. It is sent before the request is settled and recorded."""
+"""The last item of a reply that is passed on, in the same turn of the event loop as the last part. It is sent before the request
+is settled and recorded; by then the request is answered, whatever its client does."""
 
 
 CUT_OFF = GatewayError(503, "shutting_down", "the gateway ended before the request was answered", retry_after=5.0)
@@ -95,6 +101,7 @@ class ClientExchange:
         self.scope, self._receive, self._send = scope, receive, send
         self.headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _READ_HEADERS}
         self.trace_id = f"req-{_IDS.getrandbits(128):032x}"
+        self.admitted: AdmittedRequest | None = None  # (of another request with the same idempotency key, perhaps)
         self.caller: Caller | None = None
         self.model = ""
         self.raw = b""
@@ -159,6 +166,7 @@ class ClientExchange:
             return
         prepared = target.prepare(request, self.trace_id)
         async with aclosing(await self._join_run(self._refined_items(target, prepared))) as items:
+            self.admitted = await anext(items)
             if request.is_stream:
                 await self._stream_answer(request, items)
             else:
@@ -212,8 +220,8 @@ class ClientExchange:
     async def _passed_items(
         self, model: ServedModel, body: Mapping[str, Any], raw: bytes | None, retention: Retention
     ) -> AsyncGenerator[Any, None]:
-        """Yield that a request is admitted, with the headers of the model's reply, and the parts of its body."""
-        gateway, caller, usage = self.gateway, self.caller, None
+        """Yield that a request is admitted, the head of the model's reply, and the parts of its body."""
+        gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
         async with gateway.admission.slot(caller.id):
             reservation = gateway.keys.reserve(caller, cost=self.routing.pass_cost(model, body, len(self.raw)), calls=1)
@@ -222,36 +230,39 @@ class ClientExchange:
                 recorder = gateway.store.begin(
                     self.trace_id, caller, self.model, self.wire.name, retention, is_stored=body.get("store") is not False
                 )
+                yield AdmittedRequest(self.trace_id)
                 with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
-                    with call.as_current():
+                    with call.as_current(), ledger:
                         reply = await self.routing.passing.forward(model, self.wire.name, body, raw, headers=self.headers)
                     try:
-                        yield AdmittedRequest(self.trace_id, reply.headers, reply.is_stream)
+                        yield ReplyHead(reply.headers, reply.is_stream)
                         async for part in reply:
                             if recorder.keeps_texts and len(received) <= MAX_EXCHANGE_BYTES:
                                 received += part
                             yield part
                         if reply.failure is None:
-                            end, call.is_complete = RequestEnd(200, usage=reply.usage), True
-                        yield COMPLETE
+                            end, call.is_complete = RequestEnd(200, usage=ledger.total_usage), True
+                        try:
+                            yield COMPLETE
+                        finally:
+                            if end is not None:
+                                recorder.record_exchange(self.raw, bytes(received))
                         if reply.failure is not None:
                             raise reply.failure
-                        recorder.record_exchange(self.raw, bytes(received))
                     finally:
-                        call.usage = usage = reply.usage
+                        call.usage = reply.usage
                         await reply.aclose()
             except GatewayError as error:
-                end = RequestEnd(self.wire.error_status(error), error.code)
-                gateway.metrics.upstream_error(self.model, error.code)
-                if error.status in FREE_STATUSES:
-                    usage = Usage(calls=1)
+                end = RequestEnd(self.wire.error_status(error), error.code, ledger.total_usage)
+                if ledger.entries:
+                    gateway.metrics.upstream_error(self.model, error.code)
                 raise
             except Exception:
-                end = RequestEnd(500, "internal_error")
+                end = RequestEnd(500, "internal_error", ledger.total_usage)
                 raise
             finally:
-                reservation.settle(usage)
-                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation))
+                reservation.settle(ledger.total_usage)
+                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation, ledger.total_usage))
 
     def _count_failures(self, prepared: PreparedRequest) -> None:
         """Count the failed calls of a refinement."""
@@ -264,10 +275,10 @@ class ClientExchange:
     async def _relay(self, work: AsyncGenerator[Any, None]) -> None:
         """Send the reply of a model on, part by part if it is a stream."""
         async with aclosing(await self._join_run(work)) as items:
-            admitted = await anext(items)
-            headers = [(name.encode(), value.encode("latin-1")) for name, value in admitted.headers.items()]
-            headers.append((b"x-redraft-trace-id", admitted.trace_id.encode()))
-            if admitted.is_stream:
+            self.admitted = await anext(items)
+            head = await anext(items)
+            headers = [(name.encode(), value.encode("latin-1")) for name, value in head.headers.items()]
+            if head.is_stream:
                 await self._start(200, [*headers, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
                 async with self._errors_told(partial(error_event, self.wire.name)):
                     async for part in parts_of(items):
@@ -292,12 +303,9 @@ class ClientExchange:
 
     async def _stream_answer(self, request: ChatRequest, items: Any) -> None:
         """Send the answer to a request that reads a stream, with progress and keep-alives before it."""
-        admitted = await anext(items)
-        stream = self.wire.stream(request, admitted.trace_id, int(time()))
-        trace_header = (b"x-redraft-trace-id", admitted.trace_id.encode())
-        await self._start(
-            200, [(b"content-type", EVENT_STREAM), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"), trace_header]
-        )
+        assert self.admitted
+        stream = self.wire.stream(request, self.admitted.trace_id, int(time()))
+        await self._start(200, [(b"content-type", EVENT_STREAM), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
         await self._send_part(stream.begin())
         async with self._errors_told(stream.fail):
             async for item in with_pauses(items, KEEP_ALIVE_SECONDS):
@@ -310,7 +318,7 @@ class ClientExchange:
                         self._note_content(item.text)
                         for part in stream.finish(item):
                             await self._send_part(part)
-        await self._finish()
+                        await self._finish()
 
     @asynccontextmanager
     async def _errors_told(self, event_of: Callable[[GatewayError], bytes]) -> AsyncGenerator[None, None]:
@@ -345,6 +353,8 @@ class ClientExchange:
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._is_started = True
+        if self.admitted:
+            headers = [*headers, (b"x-redraft-trace-id", self.admitted.trace_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _send_part(self, part: bytes) -> None:

@@ -130,9 +130,8 @@ class Answer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a reply that describe the refinement. What is unknown has none."""
+        """The headers of a reply that describe the refinement, besides its ID. What is unknown has none."""
         values = {
-            "x-redraft-trace-id": self.trace_id,
             "x-redraft-score": None if self.score is None else f"{self.score:.4f}",
             "x-redraft-iterations": str(self.iterations),
             "x-redraft-stop": self.stop or None,

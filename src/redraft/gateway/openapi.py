@@ -140,6 +140,7 @@ def _model_operation(name: str, request: str, reply: str, wire: WireName) -> dic
     """Return an operation that asks a model. Its reply is a stream of events if the request says so."""
     content = {JSON_TYPE: {"schema": _reference(reply)}, STREAM_TYPE: {"schema": TEXT}}
     headers = {header: {"description": text, "schema": schema} for header, (text, schema) in HEADERS.items()}
+    trace_id = {"x-redraft-trace-id": headers["x-redraft-trace-id"]}
     key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"}}
     return {
         "operationId": name,
@@ -148,7 +149,7 @@ def _model_operation(name: str, request: str, reply: str, wire: WireName) -> dic
         "requestBody": _body(request),
         "responses": {
             "200": {"description": "The answer", "headers": headers, "content": content},
-            **_errors(ERRORS, wire),
+            **{status: {**error, "headers": trace_id} for status, error in _errors(ERRORS, wire).items()},
         },
     }
 

@@ -22,12 +22,12 @@ from ..errors import ConfigError, ModelError
 from ..jsontext import dumps, loads
 from ..masking import MASK, NO_SECRETS, Mask, secrets_in_proxy, secrets_in_url, without_cause
 from ..models.endpoint_url import check_proxy, clean_key, join_url, parse_base_url, with_version
-from ..models.http_client import HttpExchange, RequestTarget, Timeouts
+from ..models.http_client import REFUSED_USAGE, HttpExchange, RequestTarget, Timeouts
 from ..models.http_connections import Response
 from ..models.openai_responses import ErrorBody, json_type_name, parse_error_body, shorten
 from ..models.pricing import Price, price_of
 from ..models.registry import configured_proxy
-from ..usage import Usage
+from ..usage import Usage, current_ledger
 from .config import ServedModel
 from .conversion import Conversion, StreamConverter, conversion_between
 from .exchange import GatewayError, WireName
@@ -54,7 +54,7 @@ ANSWER_FIELDS = ("choices", "content", "output")
 class ForwardedReply:
     """The reply of a model to a request that was passed on. Iterate over it once, for its bytes.
 
-    `usage` is known once the whole body has been read; it stays None if that fails or the reply is closed before. `failure` is the
+    `usage` is known once the last part is returned; it stays None if the reply breaks off or is closed before. `failure` is the
     error with which a stream ended: its last event told it. Closing the reply (`aclose`) closes the connection to the model, which
     then stops its work.
     """
@@ -75,6 +75,10 @@ class ForwardedReply:
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._parts
+
+    def release(self) -> None:
+        """Leave the connection to who reads the end of the body; closing the reply no longer closes it."""
+        self._response = None
 
     async def aclose(self) -> None:
         """Close the connection to the model, if it is still open."""
@@ -100,6 +104,7 @@ class Upstream:
         self.price = Price(*model.prices) if model.prices else price_of(model.model, base._replace(query="").geturl())
         self.unknown_paths: set[str] = set()
         self.reports_usage_in_streams = True
+        self._endings: set[asyncio.Task[None]] = set()
 
     def _key_headers(self) -> dict[str, str]:
         if self.model.kind == "anthropic":
@@ -119,12 +124,32 @@ class Upstream:
         return ["responses", "chat"] if is_tried else ["chat"]
 
     def exchange(self, path: str, headers: Mapping[str, str], *, stream: bool = False) -> HttpExchange:
-        """Return a new request to a path below the base URL, with the headers of the client that may be passed on."""
+        """Return a new request to a path below the base URL, with the headers of the client that may be passed on.
+
+        It is a call of the ledger that is open.
+        """
         extra = {name: headers[name] for name in FORWARDED_HEADERS if name in headers} if self.model.kind == "anthropic" else {}
         target = RequestTarget(join_url(self._base, path), self._headers | extra, self._timeouts, self._proxy)
-        exchange = HttpExchange(target, stream=stream and self._base.scheme == "http")  # (a new connection, cheap without TLS)
+        ledger, is_new = current_ledger(), stream and self._base.scheme == "http"  # (a new connection, cheap without TLS)
+        exchange = HttpExchange(target, stream=is_new, entry=ledger.new_entry() if ledger else None)
         exchange.cap = MAX_STREAM_BYTES if stream else MAX_REPLY_BYTES
         return exchange
+
+    def end_in_background(self, response: Response) -> None:
+        """Read the end of a body whose last event has arrived, so that its connection can be used again, for END_SECONDS at most.
+
+        The model's server then sees that its client has read everything.
+        """
+        task = asyncio.create_task(_read_end(response))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def aclose(self) -> None:
+        """Close the connections on which nothing but the end of a body is read."""
+        for task in self._endings:
+            task.cancel()
+        if self._endings:
+            await asyncio.wait(self._endings)
 
     def without_key(self, part: bytes) -> bytes:
         """Return a part of a reply without the key, which a server may echo."""
@@ -139,6 +164,16 @@ class Upstream:
         """Return the error for a request without a reply."""
         failure = error if isinstance(error, ModelError) else exchange.to_model_error(error)
         return without_cause(error_from_failure(self.model.name, type(failure)(self.mask(str(failure)))))
+
+
+async def _read_end(response: Response) -> None:
+    try:
+        with suppress(OSError):
+            async with asyncio.timeout(END_SECONDS):
+                while await response.read_part():
+                    pass
+    finally:
+        response.close()
 
 
 def _key_of(model: ServedModel, env: Mapping[str, str]) -> str | None:
@@ -159,7 +194,8 @@ class PassThrough:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        return None
+        for upstream in self._upstreams.values():
+            await upstream.aclose()
 
     def upstream(self, model: ServedModel) -> Upstream:
         """Return what is known of a model's server."""
@@ -178,6 +214,9 @@ class PassThrough:
 
         `headers`: those of the client, in lower case; only FORWARDED_HEADERS are sent on. A field `redraft` is not sent on. The
         body is encoded again (`raw` is not sent), so that no model reads a repeated key otherwise than the gateway did.
+
+        The ledger that is open has the usage of each request to the model: none of one that was not sent or was refused, and an
+        unknown one until its reply has been read.
 
         Raises:
             GatewayError: The model refused the request, cannot be reached, or sent something else than an answer; or its
@@ -234,9 +273,10 @@ async def _forward_whole(
     exchange = upstream.exchange(PATHS[conversion.upstream], headers)
     status, reply_headers, content = await _read_all(upstream, exchange, sent)
     if status >= 300:
+        exchange.entry.settle(REFUSED_USAGE)
         raise _refusal(upstream, conversion, status, reply_headers, content)
     data = _answer(upstream, content)
-    usage = upstream.usage(token_counts(data.get("usage")))
+    usage = exchange.entry.settle(upstream.usage(token_counts(data.get("usage"))))
     content = dumps(conversion.reply(data, int(time()))) if conversion.is_needed else content
     return ForwardedReply(_single(upstream.without_key(content)), _headers("application/json", reply_headers), usage)
 
@@ -313,11 +353,7 @@ async def _forward_stream(
         upstream.reports_usage_in_streams = False
         sent.pop("stream_options")
         exchange, response = await _open(upstream, conversion, sent | ({"stream_options": asked} if asked else {}), headers)
-    reply_headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers)
-    reading = StreamReading(upstream, conversion, converter, exchange, response)
-    reply = ForwardedReply(reading.parts(), reply_headers, response=response)
-    reading.reply = reply
-    return reply
+    return StreamReading(upstream, conversion, converter, exchange, response).reply
 
 
 def _includes_usage(options: Any) -> bool:
@@ -336,6 +372,8 @@ async def _open(
             opened, response = response, None
             return exchange, opened
         content = b"".join([part async for part in exchange.iter_body(response)])
+        if response.status >= 300:
+            exchange.entry.settle(REFUSED_USAGE)
         failure = _stream_refusal(upstream, conversion, response, content)
     except (OSError, ModelError) as error:
         failure = upstream.failure(exchange, error)
@@ -356,7 +394,8 @@ def _stream_refusal(upstream: Upstream, conversion: Conversion, response: Respon
 class StreamReading:
     """Reads the stream of a model, and passes it on as it arrives. A stream that breaks off ends with an error event.
 
-    It ends with the last event of the protocol, even if the model leaves the connection open.
+    It ends with the last event of the protocol, even if the model leaves the connection open. The part with that event is the last
+    one, and `reply` has the usage or the failure before it is yielded: once the client has that part, nothing is left to wait for.
     """
 
     def __init__(
@@ -370,38 +409,41 @@ class StreamReading:
         self._upstream, self._conversion, self._converter = upstream, conversion, converter
         self._exchange, self._response = exchange, response
         self._ends = StreamEnds(conversion.upstream)
-        self.reply: ForwardedReply | None = None
+        headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers)
+        self.reply = ForwardedReply(self._parts(), headers, response=response)
 
-    async def parts(self) -> AsyncGenerator[bytes, None]:
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
         """Yield the bytes for the client."""
-        failure: GatewayError | None = None
+        part, failure = b"", None
         try:
             async with aclosing(self._exchange.iter_body(self._response)) as body:
-                async for part in body:
-                    if passed := self._convert(self._upstream.without_key(part)):
-                        yield passed
+                async for received in body:
+                    part = self._convert(self._upstream.without_key(received))
                     if self._ends.is_finished:
-                        await self._await_end()
                         break
-            if rest := self._finish():
-                yield rest
+                    if part:
+                        yield part
+                        part = b""
+            part += self._finish()
         except GatewayError as error:
             failure = error
         except (OSError, ModelError) as error:
             failure = self._upstream.failure(self._exchange, error)
         finally:
-            self._response.close()
+            self._release()
         if failure is not None:
-            if self.reply is not None:
-                self.reply.failure = failure
-            yield error_event(self._conversion.client, failure)
+            self.reply.failure = failure
+            part += error_event(self._conversion.client, failure)
+        if part:
+            yield part
 
-    async def _await_end(self) -> None:
-        """Read the end of the body, so that the connection can be used again. A server that leaves it open is not waited for."""
-        with suppress(OSError):
-            async with asyncio.timeout(END_SECONDS):
-                while await self._response.read_part():
-                    pass
+    def _release(self) -> None:
+        """Close the connection; if only the end of the body is missing, read that first, which the client does not wait for."""
+        if self._ends.is_finished and not self._response.is_complete:
+            self.reply.release()
+            self._upstream.end_in_background(self._response)
+        else:
+            self._response.close()
 
     def _convert(self, part: bytes) -> bytes:
         self._ends.add(part)
@@ -412,8 +454,7 @@ class StreamReading:
         if not self._ends.is_whole:
             raise unreadable_reply(self._upstream.model.name, "sent a stream that broke off")
         rest = self._converter.finish() if self._converter else b""
-        if self.reply is not None:
-            self.reply.usage = self._upstream.usage(self._ends.token_counts())
-            if self._ends.has_error:
-                self.reply.failure = unreadable_reply(self._upstream.model.name, "sent an error in its stream")
+        self.reply.usage = self._exchange.entry.settle(self._upstream.usage(self._ends.token_counts()))
+        if self._ends.has_error:
+            self.reply.failure = unreadable_reply(self._upstream.model.name, "sent an error in its stream")
         return rest

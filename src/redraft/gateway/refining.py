@@ -318,18 +318,24 @@ def _status_of(error: BaseException) -> tuple[int, str, str]:
     match error:
         case ConfigError():
             return 400, "invalid_request", ""
+        case AuthenticationError() if error.status not in {None, 401, 403}:
+            return 502, "upstream_quota", "the account of the gateway at its model is out of credit"
         case AuthenticationError():
             return 502, "upstream_authentication", "the model behind the gateway refused the gateway's own key"
         case RateLimitError():
-            return 429, "rate_limit_exceeded", "the model behind the gateway receives too many requests"
+            return 429, "upstream_rate_limit", "the model behind the gateway receives too many requests"
         case ContextLengthError():
             return 400, "context_length_exceeded", ""
         case ContentFilterError():
             return 400, "content_filter", ""
         case ModelTimeoutError():
             return 504, "upstream_timeout", "the model behind the gateway did not answer in time"
+        case ModelError() if 300 <= (error.status or 0) < 400:
+            return 502, "upstream_redirect", "the model behind the gateway redirects, which is not followed"
         case ModelUnavailableError() if error.status in {503, 529}:
             return 503, "upstream_overloaded", "the model behind the gateway is overloaded"
+        case ModelUnavailableError() if (error.status or 0) >= 500:
+            return 502, "upstream_error", "the model behind the gateway failed"
         case ModelUnavailableError():
             return 502, "upstream_unavailable", "the model behind the gateway is not available"
         case BudgetExhaustedError() if error.limit == "deadline":

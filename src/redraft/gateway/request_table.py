@@ -1,7 +1,8 @@
 """The table of requests, in one SQLite file: who asked for what, when, and how it ended; never a text of a request.
 
 One thread commits. `RequestTable.put` returns within microseconds, and what was put survives `kill -9` from then on: it is also a
-line of the file NAME.pending, which is read again at the next start. Rows that cannot be committed wait in memory, at most
+line of the file NAME.pending, which is read again at the next start. Lines of committed rows are removed now and then, and before
+rows are deleted, since what the file has would come back. Rows that cannot be committed wait in memory, at most
 MAX_WAITING of them, and are tried again; `RequestTable.error` says why. A row has no outcome while its request is being answered.
 
 A row that tells of a stored trace is only announced at first, in NAME.pending, and put once that trace is committed elsewhere. At
@@ -135,19 +136,24 @@ class PendingRows:
             with suppress(OSError):
                 self._size += self._file.write(_as_line(facts))
 
-    def replace(self, rows: Iterable[RequestFacts], *, above: int) -> None:
+    def replace(self, rows: Iterable[RequestFacts], *, above: int) -> bool:
         """Replace all rows by these, if those added since the last time make more than so many bytes (0: if there are any).
 
-        After a crash the file has all of the old or all of the new rows. The old ones stay if the new ones cannot be written.
+        After a crash the file has all of the old or all of the new rows. The old ones stay, and False is returned, if the new ones
+        cannot be written.
         """
-        if self._size > above + (self._kept_size if above else 0):
-            with suppress(OSError):
-                if kept := b"".join(map(_as_line, rows)):
-                    self._write_anew(kept)
-                else:
-                    self._file.truncate(0)
-                    self._file.seek(0)
-                self._size = self._kept_size = len(kept)
+        if self._size <= above + (self._kept_size if above else 0):
+            return True
+        try:
+            if kept := b"".join(map(_as_line, rows)):
+                self._write_anew(kept)
+            else:
+                self._file.truncate(0)
+                self._file.seek(0)
+        except OSError:
+            return False
+        self._size = self._kept_size = len(kept)
+        return True
 
     def _write_anew(self, data: bytes) -> None:
         draft, file = create_draft(self._path, PRIVATE)
@@ -202,6 +208,7 @@ class RequestTable:
                 self._queue.put(facts)
         self._closing = Event()
         self._urgent = Event()
+        self._must_clear = False
         self._thread = Thread(target=self._run, name="redraft-requests", daemon=True)
         self._thread.start()
 
@@ -228,7 +235,8 @@ class RequestTable:
         done = Event()
         self._queue.put(done.set)
         self._urgent.set()
-        done.wait()
+        while not done.wait(RETRY_SECONDS) and self._thread.is_alive():
+            pass
         self._check()
 
     async def wait_for_commit(self) -> None:
@@ -286,7 +294,16 @@ class RequestTable:
         return list(dict.fromkeys(ids))
 
     def delete(self, ids: list[str]) -> None:
-        """Delete rows, and give their space back. Blocks for a while; meant for another thread than the event loop's."""
+        """Delete rows with an outcome, and give their space back. They do not come back, whenever the process is killed.
+
+        Blocks for a while; meant for another thread than the event loop's.
+        """
+        self._must_clear = True
+        self.flush()
+        if self._must_clear:
+            raise StoreError(
+                f"nothing is deleted from the table of requests {str(self.path)!r}: its pending rows cannot be written"
+            )
         with self._reader("mode=rw") as connection:
             for start in range(0, len(ids), IDS_PER_STATEMENT):
                 part = ids[start : start + IDS_PER_STATEMENT]
@@ -317,16 +334,28 @@ class RequestTable:
         while is_open:
             notifications, is_open = self._next_group(rows)
             self._commit(rows)
-            self._clear_pending(rows, above=MAX_COMMITTED_BYTES if is_open else 0)
+            if not rows:
+                self._clear_pending(above=MAX_COMMITTED_BYTES if is_open and not self._must_clear else 0)
             for notify in notifications:
                 notify()
 
-    def _clear_pending(self, rows: list[RequestFacts], *, above: int) -> None:
-        """Remove the pending rows once all are committed. The lock keeps others from being added meanwhile."""
-        if not rows:
-            with self._lock:
-                if self._queue.empty():
-                    self._pending.replace(self.announced.values(), above=above)
+    def _clear_pending(self, *, above: int) -> None:
+        """Remove the rows that are committed from the pending ones. The lock keeps others from being added meanwhile."""
+        with self._lock:
+            is_cleared = self._pending.replace(self._uncommitted_rows(), above=above)
+        if is_cleared and not above:
+            self._must_clear = False
+
+    def _uncommitted_rows(self) -> Iterator[RequestFacts]:
+        """Yield the rows in the queue, which stay there, and those that are announced."""
+        items = []
+        with suppress(Empty):
+            while True:
+                items.append(self._queue.get_nowait())
+        for item in items:
+            self._queue.put(item)
+        yield from (item for item in items if isinstance(item, RequestFacts))
+        yield from self.announced.values()
 
     def _next_group(self, rows: list[RequestFacts]) -> tuple[list[Notification], bool]:
         """Add what is in the queue to `rows`, and return those to notify after the commit, and whether the table is still open.

@@ -138,14 +138,13 @@ stream_connections = LoopLocal(lambda: _new_connections(0), Connections.close)
 class HttpExchange:
     """One request and its response. The ledger `entry` counts the request when it is sent."""
 
-    __slots__ = ("_entry", "_proxy", "_start", "cap", "is_sent", "phase", "stream", "target")
+    __slots__ = ("_proxy", "_start", "cap", "entry", "is_sent", "phase", "stream", "target")
 
     def __init__(self, target: RequestTarget, *, stream: bool = False, entry: LedgerEntry | None = None) -> None:
         self.target, self.stream = target, stream
         self.is_sent = False
-        self._entry = entry
-        if entry is not None:
-            entry.start_counting()
+        self.entry = entry or LedgerEntry()
+        self.entry.start_counting()
         self.cap = 8 * MAX_BODY_BYTES if stream else MAX_BODY_BYTES
         self.phase = "a connection"
         self._proxy: Endpoint | None = None
@@ -221,8 +220,8 @@ class HttpExchange:
         return connection.send(head, body or b"")
 
     def _mark_sent(self) -> None:
-        if self._entry is not None and not self.is_sent:
-            self._entry.count_request()
+        if not self.is_sent:
+            self.entry.count_request()
         self.is_sent = True
 
     def _part_timeout(self) -> float:

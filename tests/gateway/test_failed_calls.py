@@ -1,0 +1,124 @@
+"""What requests cost that fail: `pass/NAME` and `refine/NAME` say the same of each failure, to the key, the store and the figures."""
+
+import re
+import socket
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from fault_server import cut, error, good, http, send_and_close, silence
+
+from redraft.gateway.keys import KeyLimits, KeyRing
+
+from .running import PROMPT, config_for, http_client, running
+
+UNSENT = (0, 0, 0, 0.0)  # calls, input tokens, output tokens and cost
+REFUSED = (1, 0, 0, 0.0)
+UNKNOWN = (1, None, None, None)  # it may have been paid for: it is charged as it was reserved
+FAILURES = {
+    "no server": (None, UNSENT),
+    **{f"status {status}": (error(status), REFUSED) for status in (400, 401, 402, 403, 404, 413, 422, 429, 500, 503, 504, 529)},
+    "no JSON": (http(b"<html>hi</html>", content_type="text/html"), UNKNOWN),
+    "no answer": (http({"error": {"message": "broken"}}), UNKNOWN),
+    "a reply that breaks off": (cut(good(), 120), UNKNOWN),
+    "a connection that breaks off": (send_and_close(b""), UNKNOWN),
+    "no reply in time": (silence, UNKNOWN),
+}
+
+
+def unused_url():
+    """Return an address without a server."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        return f"http://127.0.0.1:{gone.getsockname()[1]}/v1"
+
+
+def config_of(folder, url):
+    config = config_for(folder, url, graders=["words:1-9"], settings={"retries": 0})
+    return replace(config, models={"tiny": replace(config.models["tiny"], timeout=0.3)})
+
+
+@pytest.mark.parametrize(("model", "is_stream"), [("refine/fast", False), ("pass/tiny", False), ("pass/tiny", True)])
+@pytest.mark.parametrize(("answer", "expected"), FAILURES.values(), ids=FAILURES)
+async def test_what_a_failure_costs(faults, tmp_path, answer, expected, model, is_stream):
+    """What certainly cost nothing is not charged, and what was not sent is no call; what is unknown is charged as reserved."""
+    faults.says(answer)
+    config = config_of(tmp_path, faults.url if answer else unused_url())
+    with KeyRing(tmp_path) as ring:
+        key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
+    async with running(config) as (url, gateway), http_client(url) as client:
+        body = {"model": model, "messages": PROMPT, "max_tokens": 20, "stream": is_stream}
+        reply = await client.post("/chat/completions", json=body, headers={"authorization": f"Bearer {secret}"})
+        assert reply.status_code >= 400 and reply.json()["error"]["message"]
+        await gateway.admission.wait_until_idle()
+        await gateway.store.wait_for_commit()
+        figures = gateway.metrics.text()
+        with closing(sqlite3.connect(tmp_path / "requests.db")) as database:
+            rows = database.execute("SELECT outcome, calls, input_tokens, output_tokens, cost FROM requests").fetchall()
+        with KeyRing(tmp_path) as ring:
+            spending = ring.spending_today(key)
+    assert rows == [("failed", *expected)]
+    assert (spending.calls, spending.spent > 0, spending.reserved) == (expected[0], expected is UNKNOWN, 0)
+    assert (f'redraft_gateway_unmetered_requests_total{{model="{model}"}}' in figures) == (expected is UNKNOWN)
+    assert re.search(rf'redraft_gateway_upstream_errors_total{{kind="\w+",model="{model}"}} 1.0', figures)
+
+
+CODES = {  # of what a model did
+    "upstream_unavailable": [None, send_and_close(b"HTTP/1.1 200")],
+    "upstream_authentication": [error(401), error(403)],
+    "upstream_quota": [error(402), error(429, code="insufficient_quota")],
+    "upstream_rate_limit": [error(429)],
+    "upstream_overloaded": [error(503), error(529)],
+    "upstream_error": [error(500), error(502), http(b"<html>hi</html>"), http(b"null")],
+    "upstream_redirect": [http(b"", 302, Location="/v2")],
+    "upstream_timeout": [silence, error(408)],
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"), [pytest.param(code, answer, id=code) for code, answers in CODES.items() for answer in answers]
+)
+async def test_one_cause_has_one_code(faults, tmp_path, code, answer):
+    """Whether a request is refined or passed on."""
+    faults.says(answer or error(500))
+    config = config_of(tmp_path, faults.url if answer else unused_url())
+    async with running(config) as (url, _), http_client(url) as client:
+        replies = [
+            await client.post("/chat/completions", json={"model": model, "messages": PROMPT})
+            for model in ("refine/fast", "pass/tiny")
+        ]
+    assert [reply.json()["error"]["code"] for reply in replies] == [code, code]
+
+
+async def test_what_is_refused_before_it_is_sent_costs_nothing(faults, tmp_path):
+    """A request that the model's protocol cannot say is no call, and no error of the model."""
+    config = config_for(tmp_path, faults.url)
+    config = replace(config, models={"tiny": replace(config.models["tiny"], kind="anthropic")})
+    with KeyRing(tmp_path) as ring:
+        key, secret = ring.add("app", KeyLimits(usd_per_day=1.0, calls_per_day=5))
+    async with running(config) as (url, gateway), http_client(url) as client:
+        for _ in range(2):
+            body = {"model": "pass/tiny", "messages": PROMPT, "max_tokens": 20, "seed": 1}
+            reply = await client.post("/chat/completions", json=body, headers={"authorization": f"Bearer {secret}"})
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, "seed")
+        await gateway.admission.wait_until_idle()
+        assert "upstream_errors_total{" not in gateway.metrics.text()
+    with KeyRing(tmp_path) as ring:
+        spending = ring.spending_today(key)
+    assert (spending.calls, spending.spent, spending.reserved) == (0, 0, 0)
+
+
+async def test_each_form_in_which_a_request_is_sent_is_a_call(faults, tmp_path):
+    """A server that refuses the first one is asked again: the refusal costs nothing, and both are counted."""
+    faults.says(error(404, "no such path"), good("fine"))
+    with KeyRing(tmp_path) as ring:
+        key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
+    async with running(config_for(tmp_path, faults.url)) as (url, gateway), http_client(url) as client:
+        body = {"model": "pass/tiny", "input": "hello", "max_output_tokens": 20}
+        reply = await client.post("/responses", json=body, headers={"authorization": f"Bearer {secret}"})
+        facts = gateway.store.find(reply.headers["x-redraft-trace-id"]).facts
+    with KeyRing(tmp_path) as ring:
+        spending = ring.spending_today(key)
+    cost = (7 * 1.0 + 3 * 2.0) / 1e6
+    assert (facts.calls, facts.input_tokens, facts.output_tokens, facts.cost) == (2, 7, 3, pytest.approx(cost))
+    assert (spending.calls, spending.spent) == (2, round(cost * 1e9))
