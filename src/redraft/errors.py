@@ -95,9 +95,13 @@ class ContentFilterError(ModelError):
 
 
 class BadResponseError(ModelError):
-    """The answer cannot be used: broken JSON, an HTML page, no content. `empty`: it is valid, and has no text."""
+    """The answer cannot be used: broken JSON, an HTML page, no content.
+
+    `empty`: it is valid, and has no text. `malformed`: it is no answer of a model at all, such as a web page.
+    """
 
     empty = False
+    malformed = False
 
 
 class ModelTimeoutError(ModelError):
