@@ -95,7 +95,7 @@ class LiveReporter:
 
     def record(self, record: Record) -> None: ...
 
-    def end(self) -> None:
+    def end(self, error: str) -> None:
         self._ended = True
         self._messages.close()
         self._live.stop()
