@@ -35,32 +35,44 @@ examples = script("examples")
 PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if page not in examples.PAGES]
 SITE = sorted((ROOT / "docs").rglob("*.md"))
 OUTSIDE = {"benchmarks.md", "changelog.md", "contributing.md", "security.md"}  # pages that the build makes of files elsewhere
-BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$(?:\n\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 
 
 def blocks(language):
+    """The blocks of the pages in a language, each with what the page shows directly below it as its output."""
     return [
-        pytest.param(code, id=f"{page.name}-{n}")
+        pytest.param(code, shown, id=f"{page.name}-{n}")
         for page in PAGES
-        for n, (kind, code) in enumerate(BLOCK.findall(page.read_text()))
+        for n, (kind, code, shown) in enumerate(BLOCK.findall(page.read_text()))
         if kind == language
     ]
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_in_the_docs_runs(code, plain_server, tmp_path):
+def assert_shows(shown, printed):
+    """The page shows what is printed, or its first lines and "...". Durations may differ."""
+    lines = "\n".join(line.rstrip() for line in printed.splitlines())
+    shown, printed = (re.sub(r"\b\d+\.\d s$", "N s", text, flags=re.MULTILINE) for text in (shown.rstrip(), lines.rstrip()))
+    assert printed.startswith(shown.removesuffix("...")) if shown.endswith("...") else printed == shown
+
+
+@pytest.mark.parametrize(("code", "shown"), blocks("python"))
+def test_python_in_the_docs_runs(code, shown, plain_server, tmp_path):
     """Each block is a program of its own, with a model to be found."""
-    done = run_code(code, env={"REDRAFT_MODEL": plain_server}, cwd=tmp_path)
+    done = run_code(code, env={**examples.ENVIRONMENT, "REDRAFT_MODEL": plain_server}, cwd=tmp_path)
     assert done.returncode == 0, done.err
+    if shown:
+        assert_shows(shown, done.out)
 
 
-@pytest.mark.parametrize("code", blocks("sh"))
-def test_commands_in_the_docs_run(code, plain_server, tmp_path):
+@pytest.mark.parametrize(("code", "shown"), blocks("sh"))
+def test_commands_in_the_docs_run(code, shown, plain_server, tmp_path):
     """They run one after the other; a model of random weights may leave demands unmet (3), but nothing may fail."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for line in code.splitlines():
-        done = run_line(line, tmp_path, {"REDRAFT_MODEL": plain_server})
-        assert done.returncode in (0, 3), (line, done.err)
+    ended = [run_line(line, tmp_path, {**examples.ENVIRONMENT, "REDRAFT_MODEL": plain_server}) for line in code.splitlines()]
+    for done in ended:
+        assert done.returncode in (0, 3), (done.args, done.err)
+    if shown:
+        assert_shows(shown, "".join(done.out for done in ended))
 
 
 def run_line(line, folder, env):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from redraft.middleware import Budget, EndpointCapabilities, EndpointLimiter, BudgetTracker, limit_endpoint, meter
 from redraft.middleware.adapt import adapt
+from redraft.models.http_client import malformed_response
 from redraft.middleware.retry import retry
 from redraft.middleware.token_bucket import RateLimits
 from redraft.middleware.aimd import HOLD_WINDOWS, AIMDWindow
@@ -719,10 +720,12 @@ async def test_an_endpoint_that_is_down_is_probed_and_the_calls_wait(clock):
         (rate_limited(), False),
         (ModelError("no", status=400, usage=FREE), False),
         (BadResponseError("prose", retryable=True, usage=FREE), False),
+        (malformed_response("a web page"), True),
+        (malformed_response("a bad request with the status 200", retryable=False), False),
     ],
     ids=str,
 )
-async def test_connection_errors_timeouts_and_5xx_mean_an_outage(clock, error, opens):
+async def test_connection_errors_timeouts_5xx_and_no_answers_mean_an_outage(clock, error, opens):
     """Other answers of an endpoint do not."""
     gate = limiter_on(clock)
     tasks = start_outage(gate, scripted_call(error))

@@ -15,6 +15,7 @@ RedraftError
 +-- ComputeLimitError       a check or a repair takes more time or memory than it may
 +-- BudgetExhaustedError    money, tokens, calls or time are used up
 +-- StoreError              a trace cannot be read or written
+    +-- WrongFileError            the file is of another kind, or holds something else already
 """
 
 from __future__ import annotations
@@ -95,9 +96,13 @@ class ContentFilterError(ModelError):
 
 
 class BadResponseError(ModelError):
-    """The answer cannot be used: broken JSON, an HTML page, no content. `empty`: it is valid, and has no text."""
+    """The answer cannot be used: broken JSON, an HTML page, no content.
+
+    `empty`: it is valid, and has no text. `malformed`: it is no answer of a model at all, such as a web page.
+    """
 
     empty = False
+    malformed = False
 
 
 class ModelTimeoutError(ModelError):
@@ -135,6 +140,10 @@ class StoreError(RedraftError):
     """A trace or journal cannot be read or written."""
 
 
+class WrongFileError(StoreError):
+    """The file is of another kind, holds something else already, or cannot be at that place: name another."""
+
+
 class StoreLockedError(StoreError):
     """Another process has the trace or journal open."""
 
@@ -163,6 +172,7 @@ EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {
         SandboxUnavailableError,
         StoreError,
         StoreLockedError,
+        WrongFileError,
     )
 }
 """The errors with an external cause, by name: they do not show a fault of the grader that raised them."""

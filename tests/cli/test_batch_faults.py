@@ -112,9 +112,18 @@ async def test_an_output_that_another_program_empties_ends_the_run(tmp_path, ser
     assert len(read(tmp_path / "out.jsonl")) == 30
 
 
-@pytest.mark.parametrize(
-    "fails", [500, b'{"choices": []}', b"<html>no</html>", b'{"choi', b"null"], ids=["500", "empty", "page", "cut", "null"]
-)
+NO_ANSWERS = {
+    "no choices": b'{"choices": []}',
+    "page": b"<html>no</html>",
+    "cut": b'{"choi',
+    "null": b"null",
+    "error": b'{"error": {"message": "try later"}}',
+    "nothing": b"",
+}
+no_answers = pytest.mark.parametrize("fails", NO_ANSWERS.values(), ids=NO_ANSWERS)
+
+
+@pytest.mark.parametrize("fails", [500, *NO_ANSWERS.values()], ids=["500", *NO_ANSWERS])
 @pytest.mark.slow(but_each=3)
 async def test_an_unreadable_body_is_retried_like_a_500(tmp_path, serve, fails):
     """Three retries make four calls of unknown usage; the next row is not affected."""
@@ -124,6 +133,37 @@ async def test_an_unreadable_body_is_retried_like_a_500(tmp_path, serve, fails):
     assert sum("poison" in messages[-1]["content"] for messages in server.asked) == 4
     assert (report.done, report.failed, report.usage.calls) == (1, 1, 5)
     assert report.usage.tokens == (15 if fails == 500 else None)
+
+
+@pytest.mark.slow(but_each=3)
+@no_answers
+async def test_an_endpoint_without_answers_is_down(tmp_path, serve, fails):
+    """The run ends as after an outage, says so, and can be resumed; no row fails, and the progress counts the calls."""
+    said, calls = [], []
+    server = serve(Server(down_from=0, down=fails))
+    more = {"say": said.append, "on_progress": lambda progress: calls.append(progress.calls)}
+    report, rows, _ = await run(tmp_path, server, [f"say {i}" for i in range(30)], outage=1.5, **more)
+    assert (report.end_reason, report.done, report.failed, report.resumable) == ("outage", 0, 0, True)
+    assert server.calls < 30
+    assert report.usage.calls <= server.calls
+    assert len([text for text in said if "down since" in text]) == 1
+    assert 0 < calls[len(calls) // 2] <= server.calls
+    server.answer.down_from = None
+    report, rows, _ = await run(tmp_path, server, [f"say {i}" for i in range(30)])
+    assert (report.end_reason, report.done, len(rows)) == ("", 30, 30)
+
+
+@pytest.mark.slow(but_each=3)
+@no_answers
+@pytest.mark.parametrize("good_rows", [0, 5])
+async def test_rows_without_answers_fail_and_the_run_continues(tmp_path, serve, fails, good_rows):
+    """Many in a row are not taken for an outage, because the endpoint answers a probe."""
+    server = serve(Server(fails=fails))
+    prompts = [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(12)]
+    report, rows, _ = await run(tmp_path, server, prompts, retries=1, outage=1.5)
+    assert (report.end_reason, report.done, report.failed) == ("", good_rows, 12)
+    assert all(row["error"].startswith("BadResponseError: ") for row in rows[good_rows:])
+    assert server.calls <= good_rows + 12 * 4
 
 
 async def test_a_temporarily_unreadable_body_fails_no_row(tmp_path, serve):

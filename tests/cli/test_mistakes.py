@@ -159,8 +159,8 @@ TYPED = {
         ["--output", "nowhere/out.txt", "a folder that exists"],
     ),
     f"run --response ok.txt --require words:2 {NONE} -o folder": (2, ["--output", "folder", "it is a folder", "folder/OUT"]),
-    f"run --response ok.txt --require words:2 {NONE} --trace nowhere/t.jsonl": (1, ["'nowhere/t.jsonl'", "No such file"]),
-    f"run --response ok.txt --require words:2 {NONE} --trace foreign.jsonl": (1, ["'foreign.jsonl'", "--resume", "another file"]),
+    f"run --response ok.txt --require words:2 {NONE} --trace nowhere/t.jsonl": (2, ["'nowhere/t.jsonl'", "No such file"]),
+    f"run --response ok.txt --require words:2 {NONE} --trace foreign.jsonl": (2, ["'foreign.jsonl'", "--resume", "another file"]),
     f"run - --response - --require words:2 {NONE}": (2, ["PROMPT and --response", "stdin"]),
 }
 

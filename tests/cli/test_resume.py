@@ -154,7 +154,7 @@ def test_resume_refuses_another_task_and_trace_refuses_to_overwrite(redraft):
     assert redraft(*common, input="One").returncode == 0
     kept = (redraft.folder / "t.jsonl").read_bytes()
     again = redraft(*common, input="One")
-    assert again.returncode == 1 and "--resume" in again.err
+    assert again.returncode == 2 and "--resume" in again.err
     other = redraft("run", "y", "--resume", "t.jsonl")
     assert other.returncode == 2 and "PROMPT" in other.err
     assert (redraft.folder / "t.jsonl").read_bytes() == kept

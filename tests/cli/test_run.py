@@ -80,6 +80,32 @@ def test_exit_1_and_the_best_so_far_when_it_fails_later(redraft, serve):
     assert "stopped: failed" in done.err
 
 
+ENDS_WITH_AN_ERROR = {
+    "key": (("run", "Say it"), lambda messages, n: 401),
+    "drafts": (("run", "Say it", "--drafts", "3"), lambda messages, n: 400),
+    "best": (("best", "Say it"), lambda messages, n: 400),
+    "judge": (("run", "Say it"), lambda messages, n: 400 if is_judging(messages) else "draft"),
+    "later": (("run", "Say it"), lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)]()),
+}
+
+
+@pytest.mark.parametrize("case", ENDS_WITH_AN_ERROR)
+def test_the_error_that_ends_the_work_is_reported_once(redraft, serve, case):
+    """Not also as a failed step."""
+    command, answer = ENDS_WITH_AN_ERROR[case]
+    done = redraft(*command, "--model", serve(answer).model)
+    assert done.returncode == 1
+    assert len(re.findall(r": status 40[01]:", done.err)) == 1, done.err
+
+
+def test_a_failed_step_after_which_the_work_goes_on_is_reported(redraft, serve):
+    """It has a line of its own before the next step."""
+    server = serve(lambda messages, n: ["draft", *["no verdict"] * 4, verdict(5)][min(n, 5)])
+    done = redraft("run", "Say it", "--model", server.model)
+    assert done.returncode == 0, done.err
+    assert re.search(r"judge grades 0 \.\.\.\nredraft: failed: grade: .*\nredraft: judge grades 0, repeat 2 \.\.\.\n", done.err)
+
+
 def test_debug_shows_the_traceback(redraft):
     """With --debug an error has its traceback."""
     assert "Traceback" in redraft("run", "x", "--model", "nonsense:x", "--debug").err

@@ -96,7 +96,7 @@ def test_a_run_with_a_name_of_its_own_is_found_by_its_output(journal):
     assert several.returncode == 2 and "'mine', 'other'" in several.err
     (journal.folder / "broken.jsonl.journal").write_bytes(b"not a journal")
     broken = journal("runs", "show", "broken.jsonl")
-    assert broken.returncode == 1 and "broken.jsonl.journal" in broken.err
+    assert broken.returncode == 2 and "broken.jsonl.journal" in broken.err
     assert "there is no run" not in broken.err
 
 
@@ -136,7 +136,7 @@ def test_a_foreign_file_is_reported_and_not_changed(journal):
     foreign.write_bytes(b"not a journal at all")
     told = journal("runs")
     assert told.returncode == 0 and "out-jsonl" in told.out and "bad.journal" in told.err
-    assert journal("runs", "--journal", "bad.journal").returncode == 1
+    assert journal("runs", "--journal", "bad.journal").returncode == 2
     assert foreign.read_bytes() == b"not a journal at all"
 
 
@@ -149,7 +149,7 @@ def test_a_damaged_journal_is_recovered_as_json_lines(journal):
     again = ("runs", "salvage", "out.jsonl.journal", "-o", "saved.jsonl")
     assert journal(*again).returncode == 2
     assert journal(*again, "--overwrite").returncode == 0
-    assert journal("runs", "salvage", "out.jsonl.journal", "-o", "out.jsonl.journal", "--overwrite").returncode == 1
+    assert journal("runs", "salvage", "out.jsonl.journal", "-o", "out.jsonl.journal", "--overwrite").returncode == 2
     assert journal("runs", "show", "out.jsonl").returncode == 0
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ConfigError, GradingError, ModelUnavailableError, RedraftError, StoreError
+from ..errors import ConfigError, GradingError, ModelUnavailableError, RedraftError, StoreError, WrongFileError
 from ..text import format_duration, format_time_in, strip_control_sequences
 from . import output
 
@@ -126,7 +126,7 @@ def _report_error(error: Exception) -> int:
         output.error(f"{type(error).__name__}: {error}", "this is a bug; --debug shows the traceback")
         return FAILED
     output.error(str(error) or type(error).__name__, _hint(error))
-    return USAGE if isinstance(error, ConfigError) else FAILED
+    return USAGE if isinstance(error, ConfigError | WrongFileError) else FAILED
 
 
 def _report_os_error(error: OSError) -> int:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import click
@@ -33,6 +34,8 @@ class _MessageFormat:
 
 
 _format = _MessageFormat()
+_retry_logger = logging.getLogger("redraft.retry")
+MIN_SHOWN_WAIT = 1.0  # seconds
 QUIET_LIBRARIES = {  # these libraries write to stderr themselves, whatever the root logger does
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
@@ -60,6 +63,22 @@ class _FallbackHandler(logging.Handler):
                 sys.stderr.write(f"{record.getMessage()}\n")
 
 
+class _WaitHandler(logging.Handler):
+    """Says that a call waits before it is made again, unless a message about its endpoint has said so until then."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.shown_until: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        endpoint, wait = getattr(record, "endpoint", ""), getattr(record, "wait", 0.0)
+        end = monotonic() + wait
+        if wait >= MIN_SHOWN_WAIT and end > self.shown_until.get(endpoint, 0.0) + MIN_SHOWN_WAIT:
+            self.shown_until[endpoint] = end
+            notice(record.getMessage())
+
+
+_wait_handler = _WaitHandler()
 _warning_handler = _WarningHandler(logging.WARNING)
 _fallback_handler = _FallbackHandler(logging.WARNING)
 
@@ -69,16 +88,33 @@ def message_scope() -> Iterator[None]:
     """Reset the format of messages to lines for people, on entry and on exit."""
     _format.json, _format.write = False, None
     logging.getLogger("redraft").addHandler(_fallback_handler)
+    _show_waits()
     try:
         yield
     finally:
         _format.json, _format.write = False, None
         logging.getLogger("redraft").removeHandler(_fallback_handler)
+        _hide_waits()
         logging.getLogger().removeHandler(_warning_handler)
 
 
+def _show_waits() -> None:
+    _wait_handler.shown_until.clear()
+    _retry_logger.addHandler(_wait_handler)
+    _retry_logger.setLevel(logging.INFO)
+
+
+def _hide_waits() -> None:
+    _retry_logger.removeHandler(_wait_handler)
+    _retry_logger.setLevel(logging.NOTSET)
+
+
 def use_json_messages() -> None:
-    """Write messages as JSON from now on, unless stderr is a terminal; library logs become warnings."""
+    """Write messages as JSON from now on, unless stderr is a terminal; library logs become warnings.
+
+    For commands that make many calls and show their state: they report no call that waits.
+    """
+    _hide_waits()
     if sys.stderr.isatty():
         return
     _format.json = True

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
-from ..core.records import Candidate, Comparison, Failure, Record, Slot
+from ..core.records import Candidate, Comparison, Failure, Outcome, Record, Slot
 from ..core.serialize import record_to_json
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..core.trace import Trace
@@ -23,7 +23,7 @@ from .output import single_line
 
 
 class ProgressReporter(Protocol):
-    """Receives every step and record of a refinement."""
+    """Receives every step and record of a refinement, and the message of the error that it raises in the end, if any."""
 
     def begin(self, trace: Trace) -> None: ...
 
@@ -31,7 +31,7 @@ class ProgressReporter(Protocol):
 
     def record(self, record: Record) -> None: ...
 
-    def end(self) -> None: ...
+    def end(self, error: str) -> None: ...
 
 
 @dataclass
@@ -57,11 +57,15 @@ class TraceProgress:
 
 
 class PlainReporter:
-    """Writes a line for each event, for logs and for terminals that cannot redraw."""
+    """Writes a line for each event, for logs and for terminals that cannot redraw.
+
+    Failures are reported when the work goes on. Those that end it are left to the message that says why it ended.
+    """
 
     def __init__(self, progress: TraceProgress) -> None:
         self._progress = progress
         self._reported: set[int] = set()
+        self._failures: list[Failure] = []
 
     def begin(self, trace: Trace) -> None:
         if len(trace.records) > len(trace.task.given_responses):
@@ -71,11 +75,14 @@ class PlainReporter:
 
     def step(self, step: Step) -> None:
         if not isinstance(step, Stop):
+            self._report_failures()
             _print_line(f"{describe_step(step)} ...")
 
     def record(self, record: Record) -> None:
         if isinstance(record, Failure):
-            _print_line(f"failed: {record.role}: {record.message}")
+            self._failures.append(record)
+        elif not isinstance(record, Outcome):
+            self._report_failures()
         assert self._progress.trace is not None
         for candidate, score, remark in candidate_rows(self._progress.trace):
             if score and candidate.id not in self._reported:
@@ -83,8 +90,15 @@ class PlainReporter:
                 parts = [f"{candidate.id} {describe_origin(candidate)}", f"score {score}", remark]
                 _print_line(" · ".join(filter(None, parts)))
 
-    def end(self) -> None:
-        pass
+    def _report_failures(self, end_reason: str = "") -> None:
+        """Report the failures since the last report, except those that are the reason why the work ended."""
+        for line in dict.fromkeys(f"failed: {f.role}: {f.message}" for f in self._failures if f.message not in end_reason):
+            _print_line(line)
+        self._failures.clear()
+
+    def end(self, error: str) -> None:
+        trace = self._progress.trace
+        self._report_failures(error or (trace.outcome.note if trace and trace.outcome else ""))
 
 
 def _print_line(text: str) -> None:
@@ -118,7 +132,7 @@ class JsonReporter:
             calls=trace.usage.calls,
         )
 
-    def end(self) -> None:
+    def end(self, error: str) -> None:
         pass
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..result import Result, diagnosis_text, format_score
 from ..text import strip_control_sequences
 from ..usage import NO_USAGE
 from ..word_diff import word_diff
-from .output import single_line
+from .output import redirect_messages, single_line
 from .progress import TraceProgress, candidate_rows, describe_origin, describe_step, format_usage, summary_line
 
 MAX_ANSWERS = 12  # shown in the live view: the latest, and the best
@@ -77,6 +78,7 @@ class LiveReporter:
     def __init__(self, progress: TraceProgress) -> None:
         self._progress = progress
         self._ended = False
+        self._messages = ExitStack()
         self._live = Live(
             console=console(stderr=True),
             get_renderable=self.render,
@@ -87,13 +89,15 @@ class LiveReporter:
 
     def begin(self, trace: Trace) -> None:
         self._live.start()
+        self._messages.enter_context(redirect_messages(lambda text: self._live.console.print(Text(text))))
 
     def step(self, step: Step) -> None: ...
 
     def record(self, record: Record) -> None: ...
 
-    def end(self) -> None:
+    def end(self, error: str) -> None:
         self._ended = True
+        self._messages.close()
         self._live.stop()
 
     def render(self) -> RenderableType:

@@ -22,7 +22,7 @@ import orjson
 from ..core.trace import Trace
 from ..errors import ConfigError, RedraftError, StoreError
 from ..storage import write_atomic
-from ..storage.secure_files import draft_folder, resolve_path
+from ..storage.secure_files import draft_folder, resolve_path, write_error
 from ..tables.writers import Output, open_output, output_suffix
 from .dataset_card import CONFIGS, MARK, dataset_card
 from .formats import (
@@ -122,7 +122,7 @@ def _draft_path(file: str, folders: ExitStack) -> Path | None:
         target = resolve_path(file)
         return folders.enter_context(draft_folder(target)) / target.name
     except OSError as error:
-        raise StoreError(f"{file} cannot be written: {error.strerror}") from error
+        raise write_error(file, error) from error
 
 
 def _publish(draft: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import ModelError, ModelTimeoutError
+from ..errors import BadResponseError, ModelError, ModelTimeoutError
 from ..text import format_duration, format_time_in
 
 FAILURE_THRESHOLD = 8  # failures in a row
@@ -18,9 +18,9 @@ MIN_PROBE_INTERVAL, MAX_PROBE_INTERVAL = 1.0, 30.0  # seconds
 class CircuitBreaker:
     """Open (`is_open`) after `failure_threshold` failures in a row; then a probe is due every 1, 2, 4 ... 30 s.
 
-    It closes with the first answer. `needs_short_probe`: the last failure was a timeout, which a long request may have
-    caused, so a probe should send a short one; otherwise the next call is the probe. `confirmed_failures` counts the
-    failures that no request can have caused, `failures` all since the last answer.
+    It closes with the first answer. `needs_short_probe`: the last failure was a timeout or no answer of a model, which the
+    request may have caused, so a probe should send a short one; otherwise the next call is the probe. `confirmed_failures`
+    counts the failures that no request can have caused, `failures` all since the last answer.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CircuitBreaker:
         """Record a failure, and open the breaker if there were too many in a row."""
         self.failures += 1
         self._last_error = str(error)
-        self.needs_short_probe = isinstance(error, ModelTimeoutError)
+        self.needs_short_probe = isinstance(error, ModelTimeoutError | BadResponseError)
         if is_probe or not self.needs_short_probe:
             self._unconfirmed = False
             self.confirmed_failures += 1

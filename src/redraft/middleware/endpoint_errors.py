@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from ..errors import (
     AuthenticationError,
+    BadResponseError,
     ContentFilterError,
     ContextLengthError,
     ModelError,
@@ -27,9 +28,11 @@ BUSY_STATUSES = frozenset({429, 503, 529})
 
 
 def is_outage(error: ModelError) -> bool:
-    """Whether an error may mean that the endpoint is down: no connection, a timeout, 5xx."""
+    """Whether an error may mean that the endpoint is down: no connection, a timeout, 5xx, a response that is no answer."""
     if isinstance(error, ModelTimeoutError):
         return True
+    if isinstance(error, BadResponseError):
+        return error.malformed and error.retryable
     return (
         isinstance(error, ModelUnavailableError)
         and (error.retryable or (error.status or 0) >= 500)

@@ -58,7 +58,10 @@ def retry(
                     _explain(error, max_retry_after, call_timeouts)
                     raise
                 wait = (error.retry_after or 0.0) + jitter() * min(max_delay, base_delay * 2**attempt)
-                retry_log.info("%s: %s; retry %d of %d in %.1f s", endpoint, error_kind(error), attempt + 1, attempts - 1, wait)
+                details = {"endpoint": endpoint, "wait": wait}
+                retry_log.info(
+                    "%s: %s; retry %d of %d in %.1f s", endpoint, error_kind(error), attempt + 1, attempts - 1, wait, extra=details
+                )
                 await sleep(wait)
             else:
                 return reply if attempt == 0 else reply.with_usage((spent + reply.usage).as_single_answer())

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..error_text import error_text
-from ..errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError
+from ..errors import ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError
 from ..masking import Mask
 from ..usage import current_entry
 from .endpoint_url import redirect_error
-from .http_client import UNKNOWN_USAGE
+from .http_client import UNKNOWN_USAGE, malformed_response
 from .openai_responses import ErrorBody, error_from_status, parse_error_body, shorten
 from .tls_errors import tls_error_text
 
@@ -46,7 +46,7 @@ def model_error(error: Exception, mask: Mask) -> ModelError:
     if kinds & (CONNECTION_ERRORS | CONNECT_ERRORS):
         return ModelUnavailableError(f"cannot be reached: {message}", retryable=True, usage=usage)
     if type(error).__module__.partition(".")[0] in HTTP_PACKAGES:
-        return BadResponseError(message, retryable=True, usage=UNKNOWN_USAGE)
+        return malformed_response(message)
     return ModelError(message, usage=UNKNOWN_USAGE)
 
 

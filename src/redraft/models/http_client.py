@@ -303,7 +303,7 @@ class _Decompressor:
         try:
             part = self._inflate.decompress(raw, most + 1)
         except zlib.error as error:
-            raise _garbled_error(f"a compressed body that cannot be unpacked ({error})") from None
+            raise malformed_response(f"sent a compressed body that cannot be unpacked ({error})") from None
         if len(part) > most:
             raise too_large_error(self._cap if most == self._remaining else most)
         self._remaining -= len(part)
@@ -311,12 +311,15 @@ class _Decompressor:
 
     def _finish(self) -> bytes:
         if self._has_input and not self._inflate.eof:
-            raise _garbled_error("a compressed body that was cut off")
+            raise malformed_response("sent a compressed body that was cut off")
         return b""
 
 
-def _garbled_error(description: str) -> ModelError:
-    return BadResponseError(f"sent {description}", retryable=True, usage=UNKNOWN_USAGE)
+def malformed_response(message: str, *, retryable: bool = True) -> BadResponseError:
+    """Return the error for a response that is no answer of a model."""
+    error = BadResponseError(message, retryable=retryable, usage=UNKNOWN_USAGE)
+    error.malformed = True
+    return error
 
 
 def _body_decoder(response: Response, cap: int) -> Callable[[bytes], bytes]:
@@ -342,7 +345,7 @@ def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
         case ProxyError():
             return ModelUnavailableError(f"no connection{via}: it refused with {reason}", status=error.status)
         case ProtocolError():
-            return BadResponseError(f"the response{via} is not HTTP: {reason}", retryable=True, usage=UNKNOWN_USAGE)
+            return malformed_response(f"the response{via} is not HTTP: {reason}")
         case InvalidRequestError():
             return ModelUnavailableError(f"the request cannot be sent: {reason}")
     return ModelUnavailableError(f"the connection{via} broke: {reason}", retryable=True, usage=UNKNOWN_USAGE)

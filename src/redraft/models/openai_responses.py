@@ -29,7 +29,7 @@ from ..errors import (
 from ..jsontext import loads, nesting_depth, reject_constant
 from ..protocols import RateLimitStatus, Reply
 from ..usage import Usage
-from .http_client import REFUSED_USAGE, UNKNOWN_USAGE
+from .http_client import REFUSED_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
 
 TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
@@ -55,7 +55,7 @@ def parse_body(body: bytes, content_type: str = "") -> Any:
     try:
         return loads(body)
     except ValueError as error:
-        raise BadResponseError(_not_json_message(body, content_type, str(error)), retryable=True, usage=UNKNOWN_USAGE) from None
+        raise malformed_response(_not_json_message(body, content_type, str(error))) from None
 
 
 def _not_json_message(body: bytes, content_type: str, error: str) -> str:
@@ -83,14 +83,14 @@ def page_text(body: bytes) -> str:
 def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> Reply:
     """Return the Reply in a chat completion, with the rate limits that came with it. Raises ModelError if it is none."""
     if not isinstance(data, dict):
-        raise bad_response(f"sent {json_type_name(data)} where a chat completion was expected")
+        raise malformed_response(f"sent {json_type_name(data)} where a chat completion was expected")
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices:
         raise _missing_choices_error(data, choices)
     choice = choices[0]
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict):
-        raise bad_response(f"sent a choice without a message: {shorten(repr(choice), 100)}")
+        raise malformed_response(f"sent a choice without a message: {shorten(repr(choice), 100)}")
     fields = read_identity(data)
     if rate_limit_status is not None:
         fields["rate_limit_status"] = rate_limit_status
@@ -108,8 +108,9 @@ def read_identity(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def bad_response(message: str, *, retryable: bool = True, usage: Usage = UNKNOWN_USAGE) -> BadResponseError:
-    return BadResponseError(message, retryable=retryable, usage=usage)
+def bad_response(message: str, *, usage: Usage) -> BadResponseError:
+    """Return the error for an answer of a model that cannot be used."""
+    return BadResponseError(message, retryable=True, usage=usage)
 
 
 def json_type_name(value: Any) -> str:
@@ -120,14 +121,14 @@ def json_type_name(value: Any) -> str:
 def _missing_choices_error(data: Mapping[str, Any], choices: Any) -> ModelError:
     if data.get("error"):
         body = ErrorBody(data)
-        return bad_response(
+        return malformed_response(
             f"sent an error instead of an answer: {body.text}", retryable=body.status is None or body.status in TRANSIENT_STATUSES
         )
     if choices == []:
-        return bad_response("sent an answer with an empty list of choices")
+        return malformed_response("sent an answer with an empty list of choices")
     if "choices" in data:
-        return bad_response(f"sent {json_type_name(choices)} as choices")
-    return bad_response(f"sent an object without choices, with {shorten(', '.join(map(str, data)), 100) or 'nothing'}")
+        return malformed_response(f"sent {json_type_name(choices)} as choices")
+    return malformed_response(f"sent an object without choices, with {shorten(', '.join(map(str, data)), 100) or 'nothing'}")
 
 
 def reply_from_message(

@@ -43,7 +43,7 @@ from ..middleware.messages import SYSTEM_ROLES
 from ..protocols import Format, Reply, Request
 from ..usage import Usage, current_entry
 from .endpoint_url import check_proxy, redacted_url, redirect_error
-from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal
+from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal, malformed_response
 from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, without_none
 from .openai_responses import ErrorBody, error_from_status, read_tool_calls, reasoning_form, shorten, split_thinking
 
@@ -336,7 +336,7 @@ def _to_model_error(error: Exception, timeout: float, mask: Mask) -> ModelError 
             return _redirect_error(error, mask) or _connection_error(error, message)
     if type(error).__module__ == "builtins" and not isinstance(error, UnicodeError) and not _raised_in_pydantic_ai(error):
         return None
-    return BadResponseError(f"{type(error).__name__}: {message}", retryable=True, usage=UNKNOWN_USAGE)
+    return malformed_response(f"{type(error).__name__}: {message}")
 
 
 def _raised_in_pydantic_ai(error: Exception) -> bool:

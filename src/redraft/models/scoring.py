@@ -29,9 +29,9 @@ from ..errors import ConfigError
 from ..protocols import Reply, Request
 from ..usage import Usage
 from .endpoint_url import parse_base_url, redacted_model_name, redacted_url
-from .http_client import Timeouts
+from .http_client import Timeouts, malformed_response
 from .openai_chat import OPENAI_URL, Chat
-from .openai_responses import bad_response, json_type_name, read_count, shorten
+from .openai_responses import json_type_name, read_count, shorten
 from .pricing import FREE, Price
 from .registry import VENDORS, connect, connect_endpoint
 
@@ -226,7 +226,7 @@ def _embeddings_body(model: str, messages: Sequence[Message], raw: bool) -> dict
 
 
 def _wrong_shape(problem: str) -> Exception:
-    return bad_response(problem, retryable=False)
+    return malformed_response(problem, retryable=False)
 
 
 def _only_item(data: Any, key: str) -> Mapping[str, Any]:

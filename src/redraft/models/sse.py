@@ -14,7 +14,7 @@ from ..core.records import MAX_TOOL_CALLS
 from ..jsontext import join_surrogate_pairs, nesting_depth
 from ..protocols import Reply
 from ..text import utf8_size
-from .http_client import MAX_BODY_BYTES, UNKNOWN_USAGE, too_large_error
+from .http_client import MAX_BODY_BYTES, UNKNOWN_USAGE, malformed_response, too_large_error
 from .logprobs import MAX_TOKENS, logprob_entries, read_logprobs
 from .openai_responses import (
     MAX_ARGUMENT_DEPTH,
@@ -114,10 +114,12 @@ class StreamAssembler:
 
     def add(self, event: Any) -> str:
         if not isinstance(event, dict):
-            raise bad_response(f"sent {json_type_name(event)} in a stream")
+            raise malformed_response(f"sent {json_type_name(event)} in a stream")
         if event.get("error"):
             error = ErrorBody(event)
-            raise bad_response(f"broke off with an error: {error.text}", retryable=error.status in {None, *TRANSIENT_STATUSES})
+            raise malformed_response(
+                f"broke off with an error: {error.text}", retryable=error.status in {None, *TRANSIENT_STATUSES}
+            )
         self._events += 1
         self._identity = self._identity or read_identity(event)
         self._usage = event.get("usage") or self._usage
@@ -155,7 +157,7 @@ class StreamAssembler:
         """Return the whole answer. Raises BadResponseError if the stream did not end with a finish_reason."""
         if self._finish is None:
             fault = "ended without a finish_reason" if self._events else "was empty"
-            raise bad_response(f"sent a stream that {fault}")
+            raise malformed_response(f"sent a stream that {fault}")
         message = {
             "content": "".join([*self._text, self._half_surrogate]),
             "reasoning_content": join_surrogate_pairs("".join(self._reasoning)),
@@ -224,10 +226,10 @@ class ToolCallAssembler:
     def add(self, part: Any) -> int:
         """Add a part, and return the bytes of text in it."""
         if not isinstance(part, dict):
-            raise bad_response(f"sent a stream with {json_type_name(part)} as a tool call in it")
+            raise malformed_response(f"sent a stream with {json_type_name(part)} as a tool call in it")
         function = part.get("function")
         if function is not None and not isinstance(function, dict):
-            raise bad_response(f"sent a stream with {json_type_name(function)} as the function of a tool call")
+            raise malformed_response(f"sent a stream with {json_type_name(function)} as the function of a tool call")
         call, function = self._call(part, function or {}), function or {}
         call["type"] = call["type"] or part.get("type")
         if isinstance(name := function.get("name"), str):
@@ -237,7 +239,7 @@ class ToolCallAssembler:
             call["parts"].append(arguments)
         elif arguments is not None:
             if nesting_depth(arguments) > MAX_ARGUMENT_DEPTH:
-                raise bad_response(f"nested the arguments of a tool call more than {MAX_ARGUMENT_DEPTH} deep")
+                raise bad_response(f"nested the arguments of a tool call more than {MAX_ARGUMENT_DEPTH} deep", usage=UNKNOWN_USAGE)
             call["whole"] = arguments
             arguments = json.dumps(arguments)
         return sum(utf8_size(text) for text in (name, arguments) if isinstance(text, str))
@@ -253,7 +255,7 @@ class ToolCallAssembler:
             known = self._by_key.get(("id", id))
         if known is None:
             if len(self._calls) == MAX_TOOL_CALLS:
-                raise bad_response(f"sent more than {MAX_TOOL_CALLS} tool calls")
+                raise bad_response(f"sent more than {MAX_TOOL_CALLS} tool calls", usage=UNKNOWN_USAGE)
             known = {"id": "", "type": None, "name": "", "parts": [], "whole": None}
             self._calls.append(known)
         known["id"] = known["id"] or id

@@ -97,6 +97,7 @@ class BatchRun:
         if (job := self._job) and self._progress.ended_at is None:
             endpoints = job.scheduler.endpoints
             self._progress.in_flight, self._progress.limit = endpoints.in_flight, endpoints.limit
+            self._progress.calls_made = endpoints.calls_made
             if self.config.engine != "ray":
                 job.show_price()
             self._progress.state = "stopping" if job.scheduler.reason else endpoints.state or "running"

@@ -207,9 +207,9 @@ class BatchConfig(BatchFields):
         return self.errors == f"{self.output}{ERRORS}" and _is_unsafe(Path(self.errors))
 
     def check_folders(self) -> None:
-        """Raise ConfigError for an output or a journal in a folder that does not exist or is not writable."""
-        for what, name in {"output": self.output, "journal": str(self.journal)}.items():
-            if name in {None, STDOUT}:
+        """Raise ConfigError for a file of the run in a folder that does not exist or is not writable."""
+        for what, name in {"output": self.output, "journal": str(self.journal), "errors": self.errors}.items():
+            if name in {None, "", STDOUT}:
                 continue
             path = Path(str(name))
             folder = path.absolute().parent

@@ -34,6 +34,11 @@ class Endpoints(Protocol):
         ...
 
     @property
+    def calls_made(self) -> int:
+        """The number of calls that have ended, whether they were answered or failed."""
+        ...
+
+    @property
     def limit(self) -> int:
         """How many calls may be in flight now, at all endpoints together."""
         ...
@@ -66,10 +71,10 @@ class Endpoints(Protocol):
 
 
 class CallGate:
-    """Counts the calls in flight. After `close` no call starts: its caller waits until it is cancelled."""
+    """Counts the calls in flight, and those made. After `close` no call starts: its caller waits until it is cancelled."""
 
     def __init__(self) -> None:
-        self.in_flight = 0
+        self.in_flight = self.calls_made = 0
         self.closed = False
         self._quiet = asyncio.Event()
 
@@ -79,7 +84,12 @@ class CallGate:
             await asyncio.get_running_loop().create_future()
         self.in_flight += 1
         try:
-            return await call(request)
+            reply = await call(request)
+            self.calls_made += reply.usage.calls
+            return reply
+        except ModelError as error:
+            self.calls_made += error.usage.calls
+            raise
         finally:
             self.in_flight -= 1
             if not self.in_flight:
@@ -171,6 +181,10 @@ class LimitedEndpoints:
     @property
     def in_flight(self) -> int:
         return self.gate.in_flight
+
+    @property
+    def calls_made(self) -> int:
+        return self.gate.calls_made
 
     def close(self, *, now: bool = False) -> None:
         self.gate.close(now=now)

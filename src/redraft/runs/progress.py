@@ -58,6 +58,7 @@ class BatchProgress:
     bad: int = 0
     under_way: int = 0
     in_flight: int = 0
+    calls_made: int = 0
     limit: int = 0
     state: str = "reading"
     usage: Usage = NO_USAGE
@@ -105,6 +106,11 @@ class BatchProgress:
             self._ends.popleft()
         while len(self._ends) > 2000:
             del self._ends[1]
+
+    @property
+    def calls(self) -> int:
+        """The number of calls in this run. `usage` has those of a step only once that has ended, after all retries."""
+        return max(self.usage.calls, self.calls_made)
 
     @property
     def processed_rows(self) -> int:
@@ -156,7 +162,7 @@ class BatchProgress:
         return {
             "state": self.state,
             **{name: getattr(self, name) for name in (*ROW_COUNTS, *CALL_COUNTS)},
-            "calls": usage.calls,
+            "calls": self.calls,
             "cached_calls": usage.cached_calls,
             "tokens": usage.tokens,
             "cost": usage.cost,

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from ..core.serialize import value_from_json
 from ..documents import open_regular
-from ..errors import StoreError
+from ..errors import StoreError, WrongFileError
 from .database import fetch_bounded
 from .schema import CHECK_TIMEOUT, LINES_PER_ROW, TABLES, journal_label, open_connection, set_time_limit, to_store_error, wal_path
 from .secure_files import AtomicFile
@@ -43,7 +43,7 @@ def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> di
     """
     source, target = Path(path), Path(out)
     if target.exists() and (not overwrite or target.samefile(source)):
-        raise StoreError(f"{str(out)!r} exists already: name another file")
+        raise WrongFileError(f"{str(out)!r} exists already: name another file")
     try:
         draft = AtomicFile(target)
         try:

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Literal, TypeAlias
 
-from ..errors import ConfigError, StoreError
+from ..errors import ConfigError, StoreError, WrongFileError
 from .secure_files import AtomicFile, is_untrusted, resolve_path
 
 SCHEMA = 3
@@ -202,23 +202,25 @@ def _check_header(path: Path) -> None:
     """Check the first 100 bytes of SQLite's format (https://www.sqlite.org/fileformat.html)."""
     try:
         if not path.is_file():
-            raise StoreError(f"{journal_label(path)} is not a regular file: name another path")
+            raise WrongFileError(f"{journal_label(path)} is not a regular file: name another path")
         with path.open("rb") as file:
             head = file.read(101)
     except OSError as error:
         raise to_store_error(path, error) from error
     if not head.startswith(b"SQLite format 3\0"):
-        raise StoreError(
+        raise WrongFileError(
             f"{journal_label(path)} is not a journal (it is not an SQLite file): name another file; it was left unchanged"
         )
     if len(head) < 101:
         raise StoreError(f"{journal_label(path)} is cut off after {len(head)} bytes: restore it, or name another file")
     version, application = int.from_bytes(head[60:64]), int.from_bytes(head[68:72])
     if application != APPLICATION_ID:
-        raise StoreError(f"{journal_label(path)} is an SQLite file of another program: name another file; it was left unchanged")
+        raise WrongFileError(
+            f"{journal_label(path)} is an SQLite file of another program: name another file; it was left unchanged"
+        )
     if version != SCHEMA:
         advice = "it was written by a newer Redraft: use that" if version > SCHEMA else "use the Redraft that wrote it"
-        raise StoreError(
+        raise WrongFileError(
             f"{journal_label(path)} has schema {version}, this release reads schema {SCHEMA}; {advice}, or name another file"
         )
     if head[100] != LEAF_PAGE:
@@ -257,7 +259,7 @@ def _check_schema_objects(path: Path, objects: set[SchemaObject]) -> None:
         connection.executescript(TABLES)
         expected = _schema_objects(connection)
     if foreign := sorted(f"the {kind} {name!r}" for kind, name, *_ in objects - expected):
-        raise StoreError(
+        raise WrongFileError(
             f"{journal_label(path)} holds objects that a journal does not have ({', '.join(foreign[:5])}): name another file; "
             "it was left unchanged. "
             "`redraft runs salvage JOURNAL -o saved.jsonl` recovers the content of its journal tables"

@@ -26,7 +26,7 @@ from secrets import token_hex
 from typing import IO, Any
 from weakref import WeakSet
 
-from ..errors import StoreError, StoreLockedError
+from ..errors import StoreError, StoreLockedError, WrongFileError
 
 PRIVATE, PUBLIC = 0o600, 0o666
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -102,6 +102,12 @@ def open_file(path: Path, flags: int, mode: int = PRIVATE) -> FileIO:
     except BaseException:
         os.close(number)
         raise
+
+
+def write_error(name: str, error: OSError) -> StoreError:
+    """Return the error for a file that cannot be written; it is a WrongFileError if no file can be at that place."""
+    kind = WrongFileError if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EISDIR} else StoreError
+    return kind(f"{name} cannot be written: {error.strerror}")
 
 
 def data_dir() -> Path:

@@ -21,8 +21,8 @@ from ..core.records import Record
 from ..core.serialize import object_from_json, record_from_json, record_to_json
 from ..core.trace import Trace
 from ..documents import open_regular
-from ..errors import StoreError, StoreLockedError
-from .secure_files import open_private, try_lock
+from ..errors import StoreError, StoreLockedError, WrongFileError
+from .secure_files import open_private, try_lock, write_error
 
 READ_BYTES = 2**20  # bytes that are read at a time
 MAX_LINE_BYTES = 2**27  # bytes of a line: an answer has at most 8 MiB, and escapes make it at most six times as long
@@ -41,7 +41,7 @@ class LockedLineFile:
         try:
             self._file: FileIO = open_private(self.path, os.O_RDWR if resume else os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
-            raise StoreError(f"{self.name} cannot be written: {error.strerror}") from error
+            raise write_error(self.name, error) from error
         try:
             if not try_lock(self._file):
                 raise StoreLockedError(f"{self.name} is held by another process (this one is {os.getpid()})")
@@ -116,7 +116,7 @@ class JsonlStore:
     """Appends a trace to the file `path`.
 
     The file is readable by its owner only. It is locked while it is open, so that two processes cannot mix their lines. Raises
-    StoreError if the file cannot be written or locked, and for a file with content unless `resume` is set.
+    StoreError if the file cannot be written or locked, and WrongFileError for a file with content unless `resume` is set.
     """
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
@@ -126,7 +126,9 @@ class JsonlStore:
         self._lines = LockedLineFile(path, "trace", resume=resume)
         if not resume and not self._lines.is_empty:
             self._lines.close()
-            raise StoreError(f"trace {str(self.path)!r} exists already: continue it with --resume, or name another file")
+            raise WrongFileError(
+                f"trace {str(self.path)!r} exists already: continue it with resume=True (--resume), or name another file"
+            )
 
     def append(self, trace: Trace) -> None:
         """Write the records that are not yet in the file."""

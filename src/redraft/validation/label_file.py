@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TypeAlias
 from .. import checks
 from ..core.serialize import object_from_json, pack, unpack
 from ..documents import open_regular
-from ..errors import ConfigError, StoreError
+from ..errors import ConfigError, StoreError, WrongFileError
 from ..storage.trace_file import LockedLineFile, read_bounded_lines
 from .cases import FIRST, SECOND, TIE
 
@@ -172,7 +172,7 @@ class LabelFile:
         self.path = Path(path)
         exists = self.path.is_file() and self.path.stat().st_size > 0
         if exists and not is_label_file(self.path):
-            raise StoreError(f"{str(path)!r} is no file of labels, such as `redraft label` writes: name another file")
+            raise WrongFileError(f"{str(path)!r} is no file of labels, such as `redraft label` writes: name another file")
         self._lines = LockedLineFile(self.path, "labels", resume=exists, durable=True)
         self.labels = LabelSet(question)
         try:

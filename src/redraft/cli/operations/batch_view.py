@@ -184,7 +184,7 @@ def _rows(p: BatchProgress) -> str:
 
 def _calls(p: BatchProgress) -> str:
     cached = [f"{p.usage.cached_calls:,} cached"] if p.usage.cached_calls else []
-    return " · ".join([f"{p.in_flight:,} in flight of {p.limit:,}", f"{p.usage.calls:,} made", *cached])
+    return " · ".join([f"{p.in_flight:,} in flight of {p.limit:,}", f"{p.calls:,} made", *cached])
 
 
 def _cost(p: BatchProgress) -> str:

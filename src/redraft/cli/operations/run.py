@@ -183,8 +183,8 @@ class RefinementDisplay:
         self.progress.record(record)
         self._reporter.record(record)
 
-    def end(self) -> None:
-        self._reporter.end()
+    def end(self, error: str) -> None:
+        self._reporter.end(error)
 
 
 def _make_reporter(progress: TraceProgress, *, as_json: bool) -> ProgressReporter:
@@ -211,10 +211,14 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
         announce_sources(refinement.session.writer, refinement.session.judge)
         display.begin(refinement.trace)
         _report_priors(refinement, as_json=display.as_json)
+        message = ""
         try:
             return await finish_refinement(refinement)
+        except RedraftError as error:
+            message = str(error)
+            raise
         finally:
-            display.end()
+            display.end(message)
 
 
 def _report_priors(refinement: Refinement, *, as_json: bool) -> None:

@@ -406,6 +406,7 @@ class ProcessCoordinator(Coordinator):
         self.progress.usage = self._before.usage + self.usage
         self.progress.under_way = sum(status.counts["under_way"] for status in statuses)
         self.remote.in_flight = sum(status.counts["in_flight"] for status in statuses)
+        self.remote.calls_made = sum(status.counts["calls_made"] for status in statuses)
 
 
 class ReadyProcesses:

@@ -123,6 +123,10 @@ class BatchEndpoints:
     def in_flight(self) -> int:
         return self.gate.in_flight
 
+    @property
+    def calls_made(self) -> int:
+        return self.gate.calls_made
+
     async def wait_for_free_slots(self) -> None:
         """Do nothing: a queue has no slots."""
 

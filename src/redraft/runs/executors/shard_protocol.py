@@ -27,7 +27,7 @@ from ..dataset import BatchDataset, PendingRow
 from ..online_priors import RefitSchedule
 from ..progress import Mean
 
-COUNTED = ("done", "failed", "unfinished", "not_started", "under_way", "in_flight")  # figures of the progress in a status
+COUNTED = ("done", "failed", "unfinished", "not_started", "under_way", "in_flight", "calls_made")  # of the progress, in a status
 MIN_WEIGHT = 0.1  # of a shard that uses none of its quota, where one that could use more has 1
 MIN_RATE_SHARE = 1e-6  # a rate cannot be 0
 

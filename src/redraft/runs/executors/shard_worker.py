@@ -287,7 +287,7 @@ class ShardWorker:
         if job is None or endpoints is None:
             return ShardStatus(self._process)
         progress = job.progress
-        progress.in_flight = endpoints.in_flight
+        progress.in_flight, progress.calls_made = endpoints.in_flight, endpoints.calls_made
         is_saturated = endpoints.is_full or budget.shortage is not None
         messages, self._messages[:] = tuple(self._messages), []
         return ShardStatus(

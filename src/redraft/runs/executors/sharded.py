@@ -256,6 +256,7 @@ class RemoteEndpoints:
     shards: int
     statuses: dict[int, ShardStatus] = field(default_factory=dict)
     in_flight: int = 0
+    calls_made: int = 0
     now: bool = False
     gate: CallGate = field(default_factory=CallGate)
     free_slots = 1  # (no row starts in this process)
@@ -379,4 +380,4 @@ class Coordinator:
             parts: list[Mean] = [getattr(part, name) for part in (self._before, *statuses)]
             means[name] = Mean(sum(mean.n for mean in parts), sum(mean.sum for mean in parts))
         self.progress.set_counts(**counts, **means, usage=self.usage)
-        self.remote.in_flight = counts["in_flight"]
+        self.remote.in_flight, self.remote.calls_made = counts["in_flight"], counts["calls_made"]
