@@ -94,6 +94,14 @@ def chosen_slow_tests(items, which):
     return [item for tests in by_file.values() for item in sorted(tests, key=draw)[: math.ceil(float(share) * len(tests))]]
 
 
+@pytest.fixture
+def closed_url():
+    """A local address at which nothing listens. Its port stays bound, so that no other program gets it."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_network():
     """Refuse every connection that would leave this machine."""

@@ -332,12 +332,10 @@ def test_a_price_for_an_unknown_model_is_reported(batch):
     assert "--price tiny:" not in done.err
 
 
-def test_a_run_waits_for_an_endpoint_that_is_down_until_give_up_after(redraft):
+def test_a_run_waits_for_an_endpoint_that_is_down_until_give_up_after(redraft, closed_url):
     """The message says since when it is down; after --give-up-after seconds the run ends with exit code 1 and can be resumed."""
     write_rows(redraft.folder)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", f"http://127.0.0.1:{port}/v1#tiny", "--give-up-after", "0.5")
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", f"{closed_url}#tiny", "--give-up-after", "0.5")
     assert done.returncode == 1
     assert "down since" in done.err and "ended early: outage" in done.err and "the same command resumes" in done.err
 

@@ -27,12 +27,6 @@ FAILURES = {
 }
 
 
-def unused_url():
-    """Return an address without a server."""
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        return f"http://127.0.0.1:{gone.getsockname()[1]}/v1"
-
-
 def config_of(folder, url):
     config = config_for(folder, url, graders=["words:1-9"], settings={"retries": 0})
     return replace(config, models={"tiny": replace(config.models["tiny"], timeout=0.3)})
@@ -40,10 +34,10 @@ def config_of(folder, url):
 
 @pytest.mark.parametrize(("model", "is_stream"), [("refine/fast", False), ("pass/tiny", False), ("pass/tiny", True)])
 @pytest.mark.parametrize(("answer", "expected"), FAILURES.values(), ids=FAILURES)
-async def test_what_a_failure_costs(faults, tmp_path, answer, expected, model, is_stream):
+async def test_what_a_failure_costs(faults, closed_url, tmp_path, answer, expected, model, is_stream):
     """What certainly cost nothing is not charged, and what was not sent is no call; what is unknown is charged as reserved."""
     faults.says(answer)
-    config = config_of(tmp_path, faults.url if answer else unused_url())
+    config = config_of(tmp_path, faults.url if answer else closed_url)
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
     async with running(config) as (url, gateway), http_client(url) as client:
@@ -78,10 +72,10 @@ CODES = {  # of what a model did
 @pytest.mark.parametrize(
     ("code", "answer"), [pytest.param(code, answer, id=code) for code, answers in CODES.items() for answer in answers]
 )
-async def test_one_cause_has_one_code(faults, tmp_path, code, answer):
+async def test_one_cause_has_one_code(faults, closed_url, tmp_path, code, answer):
     """Whether a request is refined or passed on."""
     faults.says(answer or error(500))
-    config = config_of(tmp_path, faults.url if answer else unused_url())
+    config = config_of(tmp_path, faults.url if answer else closed_url)
     async with running(config) as (url, _), http_client(url) as client:
         replies = [
             await client.post("/chat/completions", json={"model": model, "messages": PROMPT})

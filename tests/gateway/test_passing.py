@@ -34,13 +34,6 @@ def message(text="fine", **fields):
     }
 
 
-@pytest.fixture
-def closed_url():
-    """A local address without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        return f"http://127.0.0.1:{gone.getsockname()[1]}/v1"
-
-
 def base_url(plain_server):
     return plain_server.partition("#")[0]
 

@@ -123,15 +123,14 @@ def test_batch_is_received(receiver, chat, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["closed", "silent", "refuses"])
-def test_collector_that_does_not_work(fault, chat, tmp_path):
+def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
     """A dead, silent or refusing collector costs at most two seconds and one line, which has no secret; the answer is there."""
     asked = ("run", "Say hi", "--model", chat.model, "--grader", "words:3-9")
     plain, usual = redraft(*asked, folder=tmp_path)
     with Receiver(delay=fault == "silent", status=500 if fault == "refuses" else 200) as receiver:
         address = receiver.url.removeprefix("http://")
         if fault == "closed":
-            with socket.create_server(("127.0.0.1", 0)) as gone:
-                address = f"127.0.0.1:{gone.getsockname()[1]}"
+            address = closed_url.removeprefix("http://").removesuffix("/v1")
         done, seconds = redraft(
             *asked,
             folder=tmp_path,

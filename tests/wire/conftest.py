@@ -53,13 +53,6 @@ def ask():
     return make_request
 
 
-@pytest.fixture
-def closed_url():
-    """A local address without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        return f"http://127.0.0.1:{gone.getsockname()[1]}/v1"
-
-
 @pytest.fixture(scope="session")
 def authority():
     """A certificate authority."""

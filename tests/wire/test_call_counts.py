@@ -24,9 +24,9 @@ async def answering(*script):
 @asynccontextmanager
 async def closed_port():
     """A port without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    yield f"http://127.0.0.1:{port}/v1", lambda: 0
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/v1", lambda: 0
 
 
 @asynccontextmanager

@@ -452,11 +452,9 @@ async def test_connection_timeout_is_no_call(ask):
     assert caught.value.usage == NOTHING
 
 
-async def test_connection_failure_is_retryable_and_no_call(ask):
+async def test_connection_failure_is_retryable_and_no_call(ask, closed_url):
     """It holds for a refused connection and an unknown host name."""
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    for url in (f"http://127.0.0.1:{port}/v1", "http://no-such-host.invalid/v1"):
+    for url in (closed_url, "http://no-such-host.invalid/v1"):
         with pytest.raises(ModelUnavailableError, match="cannot be reached") as caught:
             await Chat("m", url).complete(ask())
         assert caught.value.retryable

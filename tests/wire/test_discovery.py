@@ -17,10 +17,9 @@ KEY = "sk-canary-0123456789"
 
 
 @pytest.fixture
-def closed_address():
+def closed_address(closed_url):
     """An address without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        return LocalServer("Nobody", f"http://127.0.0.1:{gone.getsockname()[1]}/v1", "start it with `nobody`")
+    return LocalServer("Nobody", closed_url, "start it with `nobody`")
 
 
 def at(server, name="Some"):
