@@ -72,6 +72,15 @@ def test_the_folder_is_that_of_the_configuration(redraft):
     assert both.returncode == 2 and "give one of them" in both.err
 
 
+@pytest.mark.parametrize(("pattern", "is_known"), [("pass/a", True), ("pass/*", True), ("pass/c", False), ("refine/a", False)])
+def test_a_profile_that_the_configuration_does_not_have_is_reported(redraft, pattern, is_known):
+    """The key is added all the same, because the configuration may change."""
+    (redraft.folder / "gateway.toml").write_text('[gateway]\nfolder = "data"\n[models.a]\nmodel = "openai:gpt-4o"\n')
+    added = redraft("keys", "add", "ci", "--config", "gateway.toml", "--profile", pattern)
+    assert added.returncode == 0 and added.out.startswith("rd-")
+    assert (f"--profile {pattern}: gateway.toml has no such model; there are pass/a" in added.err) is not is_known
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

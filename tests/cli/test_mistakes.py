@@ -53,10 +53,10 @@ TYPED = {
     "run hi --model http://127.0.0.1:9/v1#m": (1, ["m at 127.0.0.1:9: cannot be reached", "redraft models URL"]),
     "demo --cases x": (2, ["--cases", "redraft demo --help"]),
     # values
-    "run hi --max-iterations three": (2, ["--max-iterations", "'three'"]),
+    "run hi --max-iterations three": (2, ["--max-iterations", "'three' is not a whole number in the range x>=0"]),
     "run hi --max-iterations -1": (2, ["--max-iterations", "-1", "x>=0"]),
     "run hi --target-score 2": (2, ["--target-score", "2.0", "0<=x<=1"]),
-    "run hi --target-score high": (2, ["--target-score", "'high'"]),
+    "run hi --target-score high": (2, ["--target-score", "'high' is not a number in the range 0<=x<=1"]),
     "run hi --patience 0": (2, ["--patience", "0", "x>=1"]),
     "run hi --drafts many": (2, ["--drafts", "'many'"]),
     "run hi --price tiny=0.15": (2, ["--price", "'tiny=0.15'", "MODEL=IN,OUT"]),

@@ -106,6 +106,29 @@ def test_a_failed_step_after_which_the_work_goes_on_is_reported(redraft, serve):
     assert re.search(r"judge grades 0 \.\.\.\nredraft: failed: grade: .*\nredraft: judge grades 0, repeat 2 \.\.\.\n", done.err)
 
 
+LIMITS = {"--deadline": "0", "--budget-calls": "0", "--budget-tokens": "1"}
+
+
+@pytest.mark.parametrize("option", LIMITS)
+def test_only_the_limit_that_ended_the_work_is_named(redraft, serve, option):
+    """The hint says which one to raise."""
+    server = serve(lambda messages, n: "draft")
+    done = redraft("run", "Say it", "--model", server.model, option, LIMITS[option])
+    assert done.returncode == 1, done.err
+    assert done.err.splitlines()[-1].split() == ["raise", *(["the"] if option == "--deadline" else []), option]
+
+
+@pytest.mark.parametrize("command", [("run", "Say it"), ("best", "Say it", "-n", "2"), ("grade", "Say it", "--response", "text")])
+def test_a_price_for_a_model_that_is_not_there_is_reported(redraft, serve, command):
+    """The message names the models; a price for one of them prints nothing."""
+    (redraft.folder / "text").write_text("yes")
+    model = serve(writer_and_judge(["yes"], [5])).model
+    done = redraft(*command, "--model", model, "--price", "tinny=1,2", "--price", "tiny=1,2")
+    assert done.returncode == 0, done.err
+    assert "--price tinny: no model in this run has that name; there is tiny" in done.err
+    assert "--price tiny:" not in done.err
+
+
 def test_debug_shows_the_traceback(redraft):
     """With --debug an error has its traceback."""
     assert "Traceback" in redraft("run", "x", "--model", "nonsense:x", "--debug").err

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ConfigError, GradingError, ModelUnavailableError, RedraftError, StoreError, WrongFileError
+from ..errors import (
+    BudgetExhaustedError,
+    ConfigError,
+    GradingError,
+    ModelUnavailableError,
+    RedraftError,
+    StoreError,
+    WrongFileError,
+)
 from ..text import format_duration, format_time_in, strip_control_sequences
 from . import output
 
@@ -38,7 +46,11 @@ HINTS = {
     "ContextLengthError": "shorten the prompt or the response, or use a --model with a longer context",
     "ContentFilterError": "rephrase the prompt, or use another --model",
     "GradingError": "try another --judge, or grade by requirements: `redraft graders` lists them",
-    "BudgetExhaustedError": "raise the --budget-... or the --deadline",
+    "BudgetExhaustedError": "raise the budget or the --deadline",
+}
+LIMIT_HINTS = {
+    "deadline": "raise the --deadline",
+    **{limit: f"raise --budget-{limit}" for limit in ("usd", "calls", "tokens")},
 }
 
 
@@ -158,6 +170,8 @@ def _hint(error: RedraftError) -> str:
     """Return what to do about an error."""
     if wait := getattr(error, "retry_after", None):
         return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
+    if isinstance(error, BudgetExhaustedError):
+        return LIMIT_HINTS.get(error.limit, HINTS["BudgetExhaustedError"])
     if isinstance(error, GradingError) and (grader := _failed_code_grader(error)):
         return f"`redraft graders {grader}` shows what it needs of a task and of an answer" if _is_named_grader(grader) else ""
     if isinstance(error, GradingError) and "its score is None (" in str(error) and "never scores" not in str(error):

@@ -35,8 +35,32 @@ from ..settings import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 READABLE = click.Path(exists=True, dir_okay=False, allow_dash=True)
-WHOLE, COUNT = click.IntRange(0), click.IntRange(1)
-POSITIVE = click.FloatRange(0)
+
+
+class WholeRange(click.IntRange):
+    """A range of whole numbers, which is also named to who gives no number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number in the range {self._describe_range()}.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class NumberRange(click.FloatRange):
+    """A range of numbers, which is also named to who gives no number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number in the range {self._describe_range()}.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+WHOLE, COUNT = WholeRange(0), WholeRange(1)
+POSITIVE = NumberRange(0)
 
 
 class SettingOption(click.Option):
@@ -89,9 +113,9 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
             flags = [f"{flag}/--no-{flag[2:]}"]
         case WholeNumber(least, most):
             limit = None if most == MAX_ROWS else most  # help does not mention a limit that no file reaches
-            attributes["type"] = click.IntRange(least, limit) if least is not None else int
+            attributes["type"] = WholeRange(least, limit) if least is not None else int
         case Number(least, most, exclusive):
-            attributes["type"] = click.FloatRange(least, most if isfinite(most) else None, min_open=exclusive)
+            attributes["type"] = NumberRange(least, most if isfinite(most) else None, min_open=exclusive)
         case Keyword(choices):
             attributes["type"] = click.Choice(choices)
         case Keywords(choices):
@@ -140,7 +164,7 @@ background = group(
     ),
 )
 port = click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Port of 127.0.0.1. Default: any free one."
+    "--port", type=WholeRange(0, 65535), default=0, metavar="PORT", help="Port of 127.0.0.1. Default: any free one."
 )
 browser = click.option(
     "--browser/--no-browser", default=True, help="Open the page in the browser, if stdout is a terminal. Default: yes."

@@ -26,6 +26,7 @@ from ..graders.rubric import overall_criterion, read_text_file
 from ..graders.template import Template
 from ..jsontext import strict_loads
 from ..middleware import Budget
+from ..models import connect
 from ..models.endpoint_url import redacted_model_name, redacted_url
 from ..models.registry import LOCAL_SERVERS, alternative_models, canonical_name, openai_url, server_url, split_names
 from ..options import Options
@@ -429,6 +430,15 @@ def _saved_template(prompt: Any, where: str) -> str:
 def with_requirements(trace: Trace, require: Iterable[str]) -> Trace:
     """Return the trace, its task with these requirements instead of its own."""
     return replace(trace, task=replace(trace.task, requirements=tuple(canonical_requirements(require))))
+
+
+def report_unused_prices(prices: Mapping[str, Any] | None, model: Any, judge: Any) -> None:
+    """Report the prices that are for neither of these models; a grader may have a model of its own that one is for."""
+    models = [*alternative_models(model or None), *([judge] if judge else [])]
+    names = {connect(each).name for each in models} if prices else set()
+    for name in prices or {}:
+        if names and name not in names:
+            notice(f"--price {name}: no model in this run has that name; there is {', '.join(sorted(names))}")
 
 
 def announce_sources(*models: Any) -> None:

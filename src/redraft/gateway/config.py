@@ -238,6 +238,13 @@ def configured_folder(path: str | Path) -> Path:
     return Path(path).absolute().parent / Path(folder).expanduser()
 
 
+def configured_names(path: str | Path) -> list[str]:
+    """Return the names that clients use for what a file configures. It does not check the rest. Raises ConfigError."""
+    table = _read_toml(path)
+    kinds = (("profiles", "refine/"), ("models", "pass/"))
+    return [prefix + name for kind, prefix in kinds for name in _named_tables(kind, table)]
+
+
 def _read_toml(path: str | Path) -> Mapping[str, Any]:
     try:
         return parse_toml(read_small_text(path))

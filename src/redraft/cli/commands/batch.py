@@ -101,7 +101,7 @@ rate_limits = options.group(
 @click.option("--explain", is_flag=True, help="Like --dry-run, and also show which rows would be redone, and what changed.")
 @click.option(
     "--metrics",
-    type=click.IntRange(0, 65535),
+    type=options.WholeRange(0, 65535),
     metavar="PORT",
     help="Serve Prometheus metrics on 127.0.0.1:PORT (0: any free port).",
 )

@@ -97,7 +97,7 @@ comparison = options.group(
     ),
     click.option(
         "--level",
-        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        type=options.NumberRange(0, 1, min_open=True, max_open=True),
         default=0.95,
         show_default=True,
         metavar="P",

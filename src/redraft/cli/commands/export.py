@@ -44,7 +44,7 @@ graders, scores. Answers without a score and duplicates are left out; the summar
 counts them by reason.
 """
 
-SCORE = click.FloatRange(0, 1)
+SCORE = options.NumberRange(0, 1)
 
 
 @click.command(short_help="Write the answers of a run as training data.", epilog=EPILOG)
@@ -75,7 +75,7 @@ SCORE = click.FloatRange(0, 1)
 )
 @click.option(
     "--test-size",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=options.NumberRange(0, 1, max_open=True),
     default=0.0,
     metavar="SHARE",
     help="Share of the prompts in the test split.",

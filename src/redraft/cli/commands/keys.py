@@ -73,7 +73,7 @@ def add(
     from ..operations.keys import add_key, gateway_folder
 
     limits = KeyLimits(usd_per_day, calls_per_day, requests_per_minute)
-    add_key(gateway_folder(folder, config), name, limits, profiles, expires_in_days, as_json=as_json)
+    add_key(gateway_folder(folder, config), name, limits, profiles, expires_in_days, config=config, as_json=as_json)
 
 
 @keys.command("list")

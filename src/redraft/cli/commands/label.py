@@ -44,7 +44,7 @@ SOURCE.labels.jsonl, and the same command continues. `redraft validate` reads th
 @click.option("--count", type=options.COUNT, metavar="N", help="Stop after N labels of an annotator. Default: all items.")
 @click.option(
     "--random-share",
-    type=click.FloatRange(0, 1),
+    type=options.NumberRange(0, 1),
     metavar="S",
     help="Share of labels for items drawn at random, which represent all items; the others are those that teach most. It is chosen "
     "once for a file of labels. Default: 0.25.",

@@ -66,7 +66,7 @@ SECTIONS = {
 @click.option("--http", is_flag=True, help="Serve over HTTP instead of stdin and stdout.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on (with --http).")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8485, show_default=True, metavar="N", help="Port; 0 means any free one."
+    "--port", type=options.WholeRange(0, 65535), default=8485, show_default=True, metavar="N", help="Port; 0 means any free one."
 )
 @click.option(
     "--folder",

@@ -43,7 +43,9 @@ again.
 @click.option("--model", metavar="MODEL", help="The only model, instead of --config. Default: the one that is found.")
 @click.option("--judge", metavar="MODEL", help="The model that grades; only with --model. Default: the same model.")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
-@click.option("--port", type=click.IntRange(0, 65_535), metavar="PORT", help="Port to listen on; 0: any free one. Default: 8484.")
+@click.option(
+    "--port", type=options.WholeRange(0, 65_535), metavar="PORT", help="Port to listen on; 0: any free one. Default: 8484."
+)
 @click.option("--folder", type=click.Path(file_okay=False), metavar="DIR", help="Where keys and requests are stored.")
 @click.option("--insecure", is_flag=True, help="Let other machines use it without an API key.")
 @click.option("--access-log/--no-access-log", default=True, help="Write a line for each request to stderr. Default: yes.")

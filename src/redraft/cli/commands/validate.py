@@ -67,7 +67,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(0, 1),
+    type=options.NumberRange(0, 1),
     default=0.5,
     show_default=True,
     metavar="S",

@@ -18,8 +18,6 @@ from click.core import ParameterSource
 from ...answers import as_answer_form
 from ...errors import RedraftError
 from ...graders import Judge, must
-from ...models import connect
-from ...models.registry import alternative_models
 from ...result import error_data
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
 from ...session import default_graders
@@ -38,6 +36,7 @@ from ..request import (
     hint_at_tests,
     load_graders,
     parse_model,
+    report_unused_prices,
     values_of,
 )
 from . import batch_view as view
@@ -174,11 +173,7 @@ async def _set_models(run: BatchRun, arguments: BatchArguments) -> None:
     run.model, run.judge = model or False, parse_model(arguments.judge) or None
     announce_sources(model, run.judge)
     run.graders = _make_graders(arguments, judges=bool(run.judge or writes), has_tests=run.has_tests)
-    models = [*alternative_models(run.model or None), *([run.judge] if run.judge else [])]
-    names = {connect(each).name for each in models}  # graders may have models of their own
-    for name in run.config.options.prices or {}:
-        if names and name not in names:
-            output.notice(f"--price {name}: no model in this run has that name; there is {', '.join(sorted(names))}")
+    report_unused_prices(run.config.options.prices, run.model, run.judge)
 
 
 def _make_graders(arguments: BatchArguments, *, judges: bool, has_tests: bool = False) -> list[Any] | None:

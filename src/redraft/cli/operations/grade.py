@@ -38,6 +38,7 @@ from ..request import (
     hint_at_tests,
     load_graders,
     make_task,
+    report_unused_prices,
 )
 from ..terminal import TraceView, console, text_line
 
@@ -175,6 +176,7 @@ async def _grade(tasks: Sequence[Task], locations: Sequence[str], arguments: Gra
     else:
         judge = await find_judge(a.judge, a.model) or False
         announce_sources(judge)
+        report_unused_prices(settings.get("prices"), None, judge)
     if len(tasks) == 1 and not locations[0]:
         return [await grade(tasks[0], graders, judge, answer=answer, **settings)]
     return await grade_tasks(tasks, graders, judge, answer=answer, settings=settings, names=locations)

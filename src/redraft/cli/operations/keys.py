@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from time import time
 from typing import Any, TypeAlias
@@ -11,10 +12,10 @@ from typing import Any, TypeAlias
 import click
 
 from ...errors import ConfigError
-from ...gateway.config import configured_folder, default_folder
+from ...gateway.config import configured_folder, configured_names, default_folder
 from ...gateway.key_database import Spending
 from ...gateway.keys import FILE_NAME, NANO, KeyLimits, KeyRing, StoredKey
-from ..output import format_time, notice
+from ..output import format_time, notice, warning
 from ..terminal import list_console, plain_table, text_line
 
 KeyEntry: TypeAlias = tuple[StoredKey, Spending, float | None]  # with what it used today, and when it was last used
@@ -36,9 +37,11 @@ def add_key(
     profiles: tuple[str, ...],
     expires_in_days: float | None,
     *,
+    config: str | None,
     as_json: bool,
 ) -> None:
-    """Add a key and print it to stdout."""
+    """Add a key and print it to stdout. Warn of a profile that the configuration, if it is named, does not have yet."""
+    names = configured_names(config) if config else []
     with KeyRing(folder) as ring:
         is_first = not ring.stored_keys()
         key, secret = ring.add(name, limits, profiles, expires_in_days)
@@ -47,6 +50,9 @@ def add_key(
     else:
         click.echo(secret)
     notice(f"key {key.name!r} ({key.id}) added to {str(folder)!r}; it is shown only now")
+    for pattern in profiles if config else ():
+        if not any(fnmatchcase(name, pattern) for name in names):
+            warning(f"--profile {pattern}: {config} has no such model; there are {', '.join(names) or 'none'}")
     if is_first:
         notice("this is the first key: the gateway asks every client for a key from now on")
 

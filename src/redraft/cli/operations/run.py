@@ -44,6 +44,7 @@ from ..request import (
     announce_sources,
     build_request,
     make_task,
+    report_unused_prices,
     settings_for_trace,
     settings_from_trace,
     with_requirements,
@@ -209,6 +210,7 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
                 "no model was found, so only the built-in editor is used", "`redraft models` shows where Redraft looked for one"
             )
         announce_sources(refinement.session.writer, refinement.session.judge)
+        report_unused_prices(refinement.session.options.prices, refinement.session.writer, refinement.session.judge)
         display.begin(refinement.trace)
         _report_priors(refinement, as_json=display.as_json)
         message = ""
