@@ -155,7 +155,7 @@ def make_refinement(
     session_plan = session.plan_for(writes=roles.writer is not None, noisy=is_noisy)
     plan = plan or session_plan
     settings = plan_settings(plan) if settings is None else settings
-    trace = _starting_trace(task, panel, given, earlier, settings, session_plan, options)
+    trace = _starting_trace(task, panel, given, earlier, settings=settings, session_plan=session_plan, options=options)
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if session.has_limits or deadline_at is not None:
@@ -175,11 +175,12 @@ def make_refinement(
     )
 
 
-def _starting_trace(  # noqa: PLR0917
+def _starting_trace(
     task: Task,
     panel: tuple[PanelGrader, ...],
     given: Sequence[str],
     earlier: Trace | None,
+    *,
     settings: Mapping[str, Any],
     session_plan: Plan,
     options: Options,

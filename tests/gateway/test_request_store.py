@@ -584,7 +584,8 @@ async def test_a_compaction_that_fails_is_tried_again_in_an_hour(tmp_path, monke
     await store.wait_for_commit()
     age(tmp_path, 3)
     assert store.purge() == 1
-    for clock.hour in (1, 24, 24.1, 25, 25.5):  # noqa: B007
+    for hour in (1, 24, 24.1, 25, 25.5):
+        clock.hour = hour
         with suppress(StoreError):
             assert store.purge() == 0
     assert tried_at == [24, 25]

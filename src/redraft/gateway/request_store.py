@@ -179,8 +179,8 @@ class RequestStore:
             ids = self._table.surplus_ids(model, time.time() - retention.days * DAY, retention.megabytes * MEGABYTE)
             if ids and self._journal.has_run(model):
                 if model not in self._remains:
-                    self._remains[model] = time.time()
-                    self._journal.update_run(model, **{REMAINS: self._remains[model]})
+                    self._journal.update_run(model, **{REMAINS: (now := time.time())})
+                    self._remains[model] = now
                 self._journal.erase(model, ids)
             if ids:
                 self._table.delete(ids)
@@ -195,7 +195,7 @@ class RequestStore:
             return
         self._compact_after = now + HOUR  # if it fails
         self._journal.compact()
-        for model in self._remains:
+        for model in filter(self._journal.has_run, self._remains):  # (the journal may be a new one)
             self._journal.update_run(model, **{REMAINS: None})
         self._remains.clear()
 
