@@ -224,11 +224,11 @@ def constraint(kind, kwargs):
 def load(folder, limit):
     """Read the answers that have verdicts."""
     constraints = {
-        row["key"]: tuple(map(constraint, row["instruction_id_list"], row["kwargs"])) for row in _rows(folder / "prompts.jsonl")
+        row["key"]: tuple(map(constraint, row["instruction_id_list"], row["kwargs"])) for row in rows(folder / "prompts.jsonl")
     }
-    verdicts = {(row["key"], row["model"]): row for row in _rows(folder / "verdicts.jsonl")}
+    verdicts = {(row["key"], row["model"]): row for row in rows(folder / "verdicts.jsonl")}
     answers = []
-    for row in _rows(folder / "responses.jsonl.gz"):
+    for row in rows(folder / "responses.jsonl.gz"):
         verdict = verdicts.get((row["key"], row["model"]))
         if verdict is None or row["key"] not in constraints:
             continue
@@ -238,7 +238,7 @@ def load(folder, limit):
     return answers[:limit]
 
 
-def _rows(path):
+def rows(path):
     with (gzip.open if path.suffix == ".gz" else Path.open)(path, "rt", encoding="utf-8") as file:
         yield from (json.loads(line) for line in file if line.strip())
 
