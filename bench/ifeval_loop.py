@@ -18,11 +18,10 @@ import time
 from hashlib import sha256
 from pathlib import Path
 
-from ifeval import OFFICIAL, constraint, rows
-from tables import table, write
-
 import redraft
+from ifeval import OFFICIAL, constraint, rows
 from redraft.protocols import Request
+from tables import table, write
 
 ALONE = "asked once"
 FIRST = "first draft"
@@ -118,19 +117,24 @@ def main():
     parser.add_argument("--prompts", type=int, default=60, help="number of prompts")
     parser.add_argument("--max-tokens", type=int, default=256, help="maximum number of tokens in one answer")
     parser.add_argument("--in-flight", type=int, default=4, help="number of prompts at a time")
-    parser.add_argument("--texts", type=Path, help="write each prompt with all answers to this file, as JSON lines")
+    parser.add_argument(
+        "--texts", type=Path, help="keep each prompt with its answers in this file; those in it are not measured again"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     given = parser.parse_args()
     began = time.perf_counter()
     prompts = covered_prompts(given.folder, given.prompts)
     models = [redraft.connect(name) for name in given.model]
 
+    earlier = list(rows(given.texts)) if given.texts and given.texts.exists() else []
+    left = [(row, each) for row, each in prompts if row["key"] not in {found["key"] for found in earlier}]
+
     def note(found):
         if given.texts:
             with given.texts.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")
 
-    found = asyncio.run(measure(prompts, models, {"max_tokens": given.max_tokens}, given.in_flight, note))
+    found = earlier + asyncio.run(measure(left, models, {"max_tokens": given.max_tokens}, given.in_flight, note))
     figures = summary(found)
     constraints = sum(len(each["answers"][ALONE]["kept"]) for each in found)
     print(f"{models[0].name}, {len(found)} prompts with {constraints} constraints, at most {given.max_tokens} tokens an answer\n")

@@ -88,8 +88,8 @@ async def test_a_batch_refines_rows_with_a_broken_must(settings, writer, tmp_pat
     assert report.broken == 5 * broken
 
 
-async def test_the_first_example_returns_an_answer_that_keeps_its_constraint():
-    """The README's example has a satisfied judge, a must, and a plain requirement."""
+async def test_a_satisfied_judge_does_not_end_the_work_on_a_broken_constraint():
+    """It has a satisfied judge, a must, and a plain requirement."""
 
     def satisfied_judge(messages):
         return json.dumps(

@@ -223,21 +223,43 @@ def test_the_generated_parts_are_up_to_date():
 
 
 def test_pages_count_what_there_is():
-    """Where the README and the changelog give a number of graders, it is theirs."""
+    """Where the first page and the changelog give a number of graders, it is theirs."""
     rubrics = [entry for entry in entries() if is_gallery_rubric(entry.name)]
     numbers = {"kinds of\\s+requirements": len(KINDS), "rubrics|judges by rubric": len(rubrics)}
-    for page in (ROOT / "README.md", ROOT / "CHANGELOG.md"):
+    for page in (ROOT / "docs" / "index.md", ROOT / "CHANGELOG.md"):
         for noun, number in numbers.items():
             assert re.findall(rf"(\d+) (?:{noun})\b", page.read_text()) == [str(number)], (page.name, noun)
 
 
-def test_the_readme_shows_what_the_demo_prints(tmp_path):
-    """Its example is shortened: `redraft demo` prints each part of it."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    printed = " ".join(run_in_process(["demo"], env={"COLUMNS": "120"}, cwd=tmp_path).out.split())
-    block = re.search(r"^````text\n(.*?)^````", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)[1]
+def test_the_readme_is_short():
+    """It has at most 700 words, with those of code and tables."""
+    assert sum(any(map(str.isalnum, word)) for word in (ROOT / "README.md").read_text().split()) <= 700
+
+
+def test_the_readme_shows_a_recorded_run():
+    """Its code has the prompt and the graders of the recorded run, and `redraft show` prints each part of its shortened text."""
+    readme, recorded = (ROOT / "README.md").read_text(), ROOT / "examples" / "recorded" / "library.jsonl"
+    head = json.loads(recorded.read_text().partition("\n")[0])
+    code = re.search(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)[1]
+    told = [head["task"]["messages"][0]["content"], *(grader["name"] for grader in head["panel"])]
+    assert re.findall(r'"(.+?)"', code) == told
+    printed = " ".join(run_in_process(["show", str(recorded)], env=examples.ENVIRONMENT).out.split())
+    block = re.search(r"^````text\n(.*?)^````", readme, re.DOTALL | re.MULTILINE)[1]
     parts = [" ".join(part.split()) for part in re.split(r"…|─+|\n", block)]
     assert [part for part in parts if part not in printed] == []
+
+
+def test_the_readme_has_the_measured_figures():
+    """Its table of IFEval is a part of that on the page of the benchmarks."""
+    lines = re.search(r"^```text\n( +constraints kept.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)[1]
+    assert set(lines.splitlines()) <= set((ROOT / "bench" / "README.md").read_text().splitlines())
+
+
+def test_the_first_page_links_every_guide():
+    """Each how-to guide and tutorial is named there."""
+    page = (ROOT / "docs" / "index.md").read_text()
+    guides = [guide for folder in ("how-to", "tutorials") for guide in sorted((ROOT / "docs" / folder).glob("*.md"))]
+    assert [guide.name for guide in guides if f"]({guide.parent.name}/{guide.name})" not in page] == []
 
 
 def test_links_have_targets():
