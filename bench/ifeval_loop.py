@@ -28,8 +28,8 @@ FIRST = "first draft"
 POLICIES = {  # settings of `refine`; all of them draft from the same prompt, which states the requirements
     "best of four": {"plan": redraft.BestOfN(4), "editor": False},
     "best of four, repaired": {"plan": redraft.BestOfN(4)},
-    "default": {},
-    "default, no repairs": {"editor": False},
+    "Redraft": {},
+    "Redraft, no repairs": {"editor": False},
 }
 
 

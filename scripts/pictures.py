@@ -1,6 +1,6 @@
-"""Take the pictures of the tutorial with a real browser: python scripts/pictures.py
+"""Take the pictures of the tutorial and the README with a real browser: python scripts/pictures.py [NAME ...]
 
-It runs the commands of the page in a temporary folder, opens what `redraft view` and `redraft label` serve, and writes the
+It runs the commands of the tutorial in a temporary folder, opens what `redraft view` and `redraft label` serve, and writes the
 pictures. A test makes the same walk without writing, so that what a picture shows is still there. Needs Chromium.
 """
 
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +30,14 @@ WIDTH, SCALE, QUALITY = 1000, 1.5, 70
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: the command of the tutorial that serves the page, how to get there, its height, and texts that it shows."""
+    """A picture: the command that serves the page, how to get there, its height, texts that it shows, and its folder."""
 
     name: str
     command: str
     go: Callable[[Page], None]
     height: int
     texts: tuple[str, ...]
+    folder: Path = FOLDER
 
 
 def stay(page: Page) -> None:
@@ -48,6 +49,18 @@ def open_row(page: Page) -> None:
     page.click("nav >> text=Rows")
     page.click("thead >> text=Change")
     page.click("text=task-595")
+    show_answers(page)
+
+
+def open_recorded(page: Page) -> None:
+    """Choose Rows, and open the only one."""
+    page.click("nav >> text=Rows")
+    page.click("tbody a")
+    show_answers(page)
+
+
+def show_answers(page: Page) -> None:
+    """Scroll to the answers of a row."""
     page.locator("section.block h2", has_text="Answers").scroll_into_view_if_needed()
     page.evaluate("scrollTo(0, document.querySelector('.answers').closest('section').offsetTop - 12)")
 
@@ -84,6 +97,14 @@ PICTURES = (
         ("Which answer is better?", "Ann: 0 of 10", "The first is better", "Equally good", "First answer", "Second answer"),
     ),
 )
+README_PICTURE = Picture(
+    "answer",
+    "redraft view examples/recorded/library.jsonl",
+    open_recorded,
+    560,
+    ("0.80", "0.94", "SmolLM2-135M-Instruct", "services, and information", "Feedback on answer 0", "reading grade 14.9"),
+    DOCS,
+)
 
 
 def console_commands(page: str) -> list[str]:
@@ -108,12 +129,12 @@ def serving(command: str, folder: Path) -> Iterator[str]:
         process.communicate(timeout=30)
 
 
-def walk(folder: Path, browser: Browser, take: Callable[[Picture, Page], None]) -> None:
-    """Follow the tutorial in a folder where its other commands have run, and call `take` at each picture."""
+def walk(folder: Path, browser: Browser, take: Callable[[Picture, Page], None], pictures: Collection[Picture]) -> None:
+    """Follow the tutorial in a folder where its other commands have run, and call `take` at each of the pictures."""
     context = browser.new_context(viewport={"width": WIDTH, "height": 700}, color_scheme="light")
-    for command in dict.fromkeys(picture.command for picture in PICTURES):
+    for command in dict.fromkeys(picture.command for picture in pictures):
         with serving(command, folder) as url:
-            for picture in (each for each in PICTURES if each.command == command):
+            for picture in (each for each in pictures if each.command == command):
                 page = context.new_page()
                 page.set_viewport_size({"width": WIDTH, "height": picture.height})
                 page.goto(url)
@@ -147,21 +168,22 @@ def write_picture(picture: Picture, page: Page) -> None:
     page.mouse.move(0, 0)
     clip = {"x": 0, "y": page.evaluate("scrollY"), "width": WIDTH, "height": picture.height, "scale": SCALE}
     shot = page.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY, "clip": clip})
-    path = FOLDER / f"{picture.name}.webp"
+    path = picture.folder / f"{picture.name}.webp"
     path.write_bytes(base64.b64decode(shot["data"]))
     print(f"{path.relative_to(DOCS.parent)}: {path.stat().st_size / 1000:.0f} kB")
 
 
-def main() -> None:
-    """Run the tutorial and write its pictures."""
+def main(names: list[str]) -> None:
+    """Run the tutorial and write the pictures with these names, or all."""
+    chosen = [picture for picture in (*PICTURES, README_PICTURE) if not names or picture.name in names]
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
         (folder / "examples").symlink_to(DOCS.parent / "examples")
         with_outputs(TUTORIAL.read_text(), folder, run_in_subprocess)
         with playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS) as browser:
-            walk(folder, browser, write_picture)
+            walk(folder, browser, write_picture, chosen)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -55,9 +55,9 @@ def test_each_policy_is_judged_by_the_official_definitions(bench, prompts, capsy
         "first draft": 0,
         "best of four": 0,
         "best of four, repaired": 0.75,
-        "default": 1,
-        "default, no repairs": 0.25,
+        "Redraft": 1,
+        "Redraft, no repairs": 0.25,
     }
-    assert (figures["default"]["gain"], figures["default"]["error"], figures["default"]["calls"]) == (1, 0, 1.5)
+    assert (figures["Redraft"]["gain"], figures["Redraft"]["error"], figures["Redraft"]["calls"]) == (1, 0, 1.5)
     bench.report(figures)
-    assert ["default", "100%", "100%", "+1.00", "0.00", "1.5"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["Redraft", "100%", "100%", "+1.00", "0.00", "1.5"] in [line.split() for line in capsys.readouterr().out.splitlines()]

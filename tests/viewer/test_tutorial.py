@@ -91,7 +91,9 @@ def test_the_commands_with_a_model_run(pictures, tutorial, plain_server, tmp_pat
 
 @pytest.mark.slow
 def test_the_pictures_show_what_a_reader_sees(runs, browser, pictures):  # the commands run before the browser has its event loop
-    """The commands of the page serve pages with all that the pictures show, where they show it."""
-    missing = {}
-    pictures.walk(runs, browser, lambda picture, page: missing.update({picture.name: pictures.missing_texts(picture, page)}))
-    assert missing == {picture.name: [] for picture in pictures.PICTURES}
+    """The commands serve pages with all that the pictures of the tutorial and the README show, where they show it."""
+    missing, chosen = {}, [*pictures.PICTURES, pictures.README_PICTURE]
+    pictures.walk(
+        runs, browser, lambda picture, page: missing.update({picture.name: pictures.missing_texts(picture, page)}), chosen
+    )
+    assert missing == {picture.name: [] for picture in chosen}
