@@ -74,16 +74,19 @@ async def measure_prompt(row, constraints, model, settings):
 
 
 async def measure(prompts, models, settings, in_flight, note):
-    """Measure all prompts, `in_flight` at a time, on the models in turn."""
-    limit = asyncio.Semaphore(in_flight)
+    """Measure all prompts, `in_flight` at a time on each model."""
+    free = asyncio.Queue()
+    for model in models * in_flight:
+        free.put_nowait(model)
 
-    async def one(n, row, constraints):
-        async with limit:
-            found = await measure_prompt(row, constraints, models[n % len(models)], settings)
-            note(found)
-            return found
+    async def one(row, constraints):
+        model = await free.get()
+        found = await measure_prompt(row, constraints, model, settings)
+        free.put_nowait(model)
+        note(found)
+        return found
 
-    return await asyncio.gather(*(one(n, *each) for n, each in enumerate(prompts)))
+    return await asyncio.gather(*(one(*each) for each in prompts))
 
 
 def summary(found):
@@ -116,7 +119,7 @@ def main():
     parser.add_argument("--model", action="append", required=True, help="the model; repeatable, for copies of one model")
     parser.add_argument("--prompts", type=int, default=60, help="number of prompts")
     parser.add_argument("--max-tokens", type=int, default=256, help="maximum number of tokens in one answer")
-    parser.add_argument("--in-flight", type=int, default=4, help="number of prompts at a time")
+    parser.add_argument("--in-flight", type=int, default=2, help="number of prompts at a time on each model")
     parser.add_argument(
         "--texts", type=Path, help="keep each prompt with its answers in this file; those in it are not measured again"
     )
