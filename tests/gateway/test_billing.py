@@ -79,7 +79,7 @@ class Gateway:
             spending = ring.spending_today(self.key)
         return spending.requests, spending.spent / 1e9, spending.reserved / 1e9
 
-    def wait_for(self, expected, seconds=5):
+    def wait_for(self, expected, seconds=60):
         """Wait until what is spent and reserved is as expected."""
         end = time.monotonic() + seconds
         while (today := self.today()) != expected and time.monotonic() < end:
