@@ -325,7 +325,7 @@ def forget_workers():
         worker.process.wait()
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=60):
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, f"not within {seconds} s"

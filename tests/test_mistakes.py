@@ -180,8 +180,8 @@ def finish(made):
         async def all_of():
             return [each async for each in made]
 
-        return asyncio.run(asyncio.wait_for(all_of(), 20))
-    return asyncio.run(asyncio.wait_for(made, 20)) if inspect.iscoroutine(made) else made
+        return asyncio.run(asyncio.wait_for(all_of(), 60))
+    return asyncio.run(asyncio.wait_for(made, 60)) if inspect.iscoroutine(made) else made
 
 
 def test_a_long_value_is_cut():

@@ -32,7 +32,7 @@ def server():
 
 
 def request(server, method="GET", path=None, **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.putrequest(method, f"{server.root}/page" if path is None else path, skip_host="Host" in sent)
     for name, value in sent.items():
@@ -133,7 +133,7 @@ def test_replies_do_not_wait(server):
 def test_the_browser_is_given_the_address_in_a_private_file(monkeypatch):
     """Not as an argument, which other users can read; and a browser that does not return holds nothing up."""
     opened, release = [], threading.Event()
-    monkeypatch.setattr("webbrowser.open", lambda uri: (opened.append(uri), release.wait(10)))
+    monkeypatch.setattr("webbrowser.open", lambda uri: (opened.append(uri), release.wait(60)))
     with browser_page("http://127.0.0.1:1/secret/"):
         while not opened:
             pass

@@ -77,7 +77,7 @@ class GatewayProcess:
         return count
 
     def get(self, path, **headers):
-        with urllib.request.urlopen(urllib.request.Request(self.root + path, headers=headers), timeout=10) as reply:
+        with urllib.request.urlopen(urllib.request.Request(self.root + path, headers=headers), timeout=60) as reply:
             return reply.read().decode()
 
     def end(self, how=signal.SIGTERM):

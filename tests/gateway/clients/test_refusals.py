@@ -112,7 +112,7 @@ async def test_a_client_that_leaves_ends_the_work_of_the_model(scripted, model, 
                 pass
 
         reading = asyncio.create_task(read())
-        assert await asyncio.to_thread(scripted.upstream.arrived.wait, 10)
+        assert await asyncio.to_thread(scripted.upstream.arrived.wait, 60)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         assert await asyncio.to_thread(scripted.upstream.left.wait, NOTICE_SECONDS)
