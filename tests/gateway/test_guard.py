@@ -268,7 +268,7 @@ def test_a_slow_body_is_given_up(tmp_path):
         connection.sendall(b"{")
         status, headers, body = read_reply(connection)
         assert status == 408 and headers["connection"] == "close" and json.loads(body)["error"]["code"] == "request_timeout"
-        assert time.monotonic() - started_at < 5
+        assert time.monotonic() - started_at < 30
 
 
 def test_a_reply_that_has_begun_is_broken_off(tmp_path):

@@ -68,7 +68,7 @@ class GatewayProcess:
 
         A request is logged shortly after its reply.
         """
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         count, since = len(self.logged_requests(path)), time.monotonic()
         while time.monotonic() < end and (count < at_least or time.monotonic() - since < SETTLED_SECONDS):
             time.sleep(0.02)
