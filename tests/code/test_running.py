@@ -362,7 +362,7 @@ def test_a_forked_copy_runs_tests_of_its_own():
     asyncio.run(run_on_all_threads())
     pid = os.fork()
     if pid == 0:
-        signal.alarm(20)
+        signal.alarm(120)
         os._exit(0 if all(report.ok for report in asyncio.run(run_on_all_threads())) else 1)
     assert os.waitpid(pid, 0)[1] == 0
 
