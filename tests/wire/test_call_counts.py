@@ -124,14 +124,15 @@ async def usage_of(model, ends, after):
 
 async def test_unsent_attempts_are_no_retries():
     """A failed connection is tried again, and the request that is sent then counts as the first."""
-    async with closed_port() as (url, _):
-        port = int(url.split(":")[2].partition("/")[0])
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
 
     async def late_server():
         await asyncio.sleep(0.1)
         server = fs.FaultServer().says(fs.good())
         server._tasks = set()
-        server._server = await asyncio.start_server(server._serve, "127.0.0.1", port)
+        server._server = await asyncio.start_server(server._serve, sock=bound)
         return server
 
     opening = asyncio.ensure_future(late_server())
