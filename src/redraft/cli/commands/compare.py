@@ -85,7 +85,11 @@ comparison = options.group(
         metavar="LOW-HIGH",
         help="Scale of the labels, such as 1-5. Default: that of `redraft label`, or 0-1.",
     ),
-    click.option("--cluster", metavar="COLUMN", help="Rows with the same value in COLUMN do not count as independent. Default: rows of equal tasks."),
+    click.option(
+        "--cluster",
+        metavar="COLUMN",
+        help="Rows with the same value in COLUMN do not count as independent. Default: rows of equal tasks.",
+    ),
     click.option(
         "--slice",
         "slices",
