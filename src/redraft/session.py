@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import checks
 from .answers import AnswerForm, AnswerGrader
+from .bounded_cache import BoundedCache
 from .core.task import Task
 from .core.trace import Panel, PanelGrader
 from .editor import FormEditor
@@ -129,7 +130,7 @@ class Session:
     cached_priors: Priors | None = field(default=None, init=False)
     cached_calibration: JudgeCalibration | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
-    _fingerprints: dict[int, tuple[Any, str]] = field(default_factory=dict, init=False)
+    _fingerprints: BoundedCache[int, tuple[Any, str]] = field(default_factory=lambda: BoundedCache(MAX_CACHED_SETUPS), init=False)
 
     def __post_init__(self) -> None:
         self.budget_tracker = BudgetTracker(self.options.budget)
@@ -287,11 +288,9 @@ class Session:
     def cached_fingerprint(self, roles: Roles, grader: str) -> str:
         """Return the same, computed once for each grader."""
         key = id(roles.graders[grader])
-        if key not in self._fingerprints:
-            while len(self._fingerprints) >= MAX_CACHED_SETUPS:
-                del self._fingerprints[next(iter(self._fingerprints))]
-            self._fingerprints[key] = roles.graders[grader], self.fingerprint(roles, grader)
-        return self._fingerprints[key][1]
+        if (known := self._fingerprints.get(key)) is None:
+            self._fingerprints[key] = known = roles.graders[grader], self.fingerprint(roles, grader)
+        return known[1]
 
     def with_graders(self, graders: Any) -> Session:
         """Return a session for other graders that shares the budget, the limit and the models."""
