@@ -238,6 +238,14 @@ class IdIndex:
         earlier: str = self._db.execute("UPDATE ids SET n = n + 1 WHERE id = ? RETURNING location", (text,)).fetchone()[0]
         return earlier
 
+    def take(self, id: str) -> bool:
+        """Count one row with this ID less; return False if there is none."""
+        return bool(self._db.execute("UPDATE ids SET n = n - 1 WHERE id = ? AND n > 0", (text_to_json(id),)).rowcount)
+
+    def rest(self) -> Iterator[tuple[str, int]]:
+        """Yield the first location and the number of the rows with each ID that were not taken."""
+        yield from self._db.execute("SELECT location, n FROM ids WHERE n > 0")
+
     def keep_duplicates(self) -> int:
         """Drop the unique IDs, choose a suffix for each other one such that "id#2" is unique; return the number of excess rows."""
         excess = 0

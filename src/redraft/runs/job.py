@@ -32,6 +32,7 @@ from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
 from .completion import completion_data, completion_digest, is_complete, restore_completion, saved_completion
 from .config import STDOUT, BatchConfig
 from .dataset import BatchDataset, DatasetRows, DatasetSummary, PendingRow
+from .earlier_output import WRITTEN, written_state
 from .endpoints import Endpoints
 from .files import NullOutput, RejectsFile, RunFiles
 from .online_priors import OnlinePriors, RefitSchedule, saved_schedules, second_look_rows
@@ -264,6 +265,8 @@ class BatchJob:
         except StoreError as error:
             self.scheduler.end("disk", str(error))
         files.check_at_end()
+        with suppress(StoreError):
+            self.note(**{WRITTEN: written_state(self.config, self.summary, self.keys)})
         reason = self.scheduler.reason
         self.progress.finish(reason or "finished")
         if executor.has_one_price:
