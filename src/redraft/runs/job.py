@@ -284,6 +284,7 @@ class BatchJob:
             priors=None if priors == Priors() else priors.to_dict(),
             initial_prior_tasks=priors.tasks,
             prior_refits=self.online_priors.schedule.summary if self.online_priors else (),
+            blank=self.summary.blank,
             second_looks=self.online_priors.second_looks if self.online_priors else 0,
         )
         with suppress(StoreError):
