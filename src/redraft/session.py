@@ -32,7 +32,7 @@ from .middleware import (
 from .middleware.adapt import adapt
 from .middleware.cache import cache
 from .middleware.call_costs import CostEstimator
-from .middleware.messages import offer_own_tools, checked_reply
+from .middleware.messages import checked_reply, offer_own_tools
 from .middleware.retry import retry
 from .middleware.timeout import timeout
 from .models import connect

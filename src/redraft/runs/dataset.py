@@ -62,8 +62,8 @@ class DatasetSummary:
     """The result of the first pass: the numbers of usable (`total`) and unusable (`bad`) rows, and the duplicate IDs.
 
     `prompt_bytes` and `response_bytes` are the sizes of all messages and responses in UTF-8, `with_response` is the number of rows
-    with a response, `responses` the number of responses, `blank` that of given ones that are blank. `duplicates` is None if every ID is unique. `digest` is that of the data
-    if the summary can be kept (see `saved_summary`), else "".
+    with a response, `responses` the number of responses, `blank` that of given blank texts, which are none. `duplicates` is
+    None if every ID is unique. `digest` is that of the data if the summary can be kept (see `saved_summary`), else "".
     """
 
     total: int = 0

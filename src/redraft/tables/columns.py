@@ -112,7 +112,9 @@ class SampleColumns:
     def empty_columns(self, names: Sequence[str]) -> list[str]:
         """Return the names under which rows hold null or a blank text and no other value."""
         values_by_name = {name: [value_at(values, name) for values in self.rows] for name in names}
-        return [n for n, values in values_by_name.items() if any(v is not MISSING for v in values) and not any(map(has_value, values))]
+        return [
+            n for n, values in values_by_name.items() if any(v is not MISSING for v in values) and not any(map(has_value, values))
+        ]
 
     def tests_column(self) -> str | None:
         """Return the column of tests: "tests", whatever it holds, or another usual name if what it holds looks like tests."""
@@ -269,7 +271,9 @@ def with_one_response(task: Task) -> Task:
     if task.response is None:
         names = (*RESPONSE_NAMES, *GIVEN_LIST_NAMES)
         unusable = ((name, value) for name in names if has_value(value := value_at(task.metadata, name)) and value != [])
-        problem = next((f"{name!r} must be text, got {format_value(value, 80)}" for name, value in unusable), "it is missing or blank")
+        problem = next(
+            (f"{name!r} must be text, got {format_value(value, 80)}" for name, value in unusable), "it is missing or blank"
+        )
         raise NoResponseError(f"there is no response to grade: {problem}")
     return task
 
@@ -434,7 +438,7 @@ def _is_response(value: Any) -> bool:
 
 
 def _is_response_list(value: Any) -> bool:
-    items = as_list(value)
+    items = list(filter(has_value, as_list(value)))
     is_conversation = is_messages(items) and not all(_is_answer(item) for item in items)
     return bool(items) and all(map(_is_response, items)) and not is_conversation
 

@@ -123,7 +123,9 @@ def response_cell(row: Row, name: str) -> str:
     if isinstance(value, list) and value and isinstance(value[-1], Mapping) and "content" in value[-1]:
         value = message_text(value[-1])
     if not isinstance(value, str):
-        raise AmbiguousLabel(f"{name!r} {f'must be text, got {checks.format_value(value, 80)}' if has_value(value) else 'is missing'}")
+        raise AmbiguousLabel(
+            f"{name!r} {f'must be text, got {checks.format_value(value, 80)}' if has_value(value) else 'is missing'}"
+        )
     return value
 
 
