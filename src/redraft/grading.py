@@ -192,7 +192,7 @@ async def _open_session(tasks: Sequence[Task], graders: Any, judge: Any, answer:
 def _make_refinement(task: Task, session: Session, deadline_at: float | None, name: str) -> Refinement:
     """Return the refinement that grades a task; `name` begins an error, if it is not "". Raises ConfigError."""
     try:
-        refinement = make_refinement(task, session, deadline_at)
+        refinement = make_refinement(with_one_response(task), session, deadline_at)
     except ConfigError as error:
         raise (ConfigError(f"{name}: {error}") if name else error) from None
     if rankers := [grader.name for grader in refinement.trace.panel if grader.compares]:

@@ -1,8 +1,8 @@
 """The logger "redraft" and its children. Quiet until the program configures logging; importing `redraft` does not import it.
 
-`redraft` logs what a model does not accept, `redraft.retry` retries, `redraft.endpoint` pauses and outages. A message names
-models, hosts, kinds of errors and HTTP statuses; it never holds a prompt, an answer, a server's message or a key. A record of a
-retry has the attributes `endpoint` and `wait`, in seconds.
+`redraft` logs what a model does not accept and how many results a batch replaces, `redraft.retry` retries, `redraft.endpoint`
+pauses and outages. A message names models, hosts, files, kinds of errors and HTTP statuses; it never holds a prompt, an answer, a
+server's message or a key. A record of a retry has the attributes `endpoint` and `wait`, in seconds.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from .answers import AnswerForm
-from .checks import format_value
+from .checks import format_value, is_blank
 from .core.engine import Engine
 from .core.fields import FORM_SETTING, JSON_FORM
 from .core.records import Candidate, Outcome, Record, StopReason
@@ -202,7 +202,7 @@ def _starting_trace(
 def _check_has_prompt(task: Task) -> None:
     """Raise ConfigError if all messages are empty."""
     for message in task.messages:
-        if (text := message_text(message)) and not text.isspace():
+        if not is_blank(message_text(message)):
             return
     raise ConfigError(f"task: the prompt is empty, got {format_value(task.prompt)}")
 

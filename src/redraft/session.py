@@ -33,7 +33,7 @@ from .middleware import (
 from .middleware.adapt import adapt
 from .middleware.cache import cache
 from .middleware.call_costs import CostEstimator
-from .middleware.messages import offer_own_tools, without_unrequested_tool_calls
+from .middleware.messages import checked_reply, offer_own_tools
 from .middleware.retry import retry
 from .middleware.timeout import timeout
 from .models import connect
@@ -344,8 +344,8 @@ class Session:
         price = self._price_or_raise(model)
         endpoint = endpoint_label(model)
         call = model.complete if _enforces_timeout(model, options.timeout) else timeout(model.complete, options.timeout, endpoint)
-        check_tools = partial(without_unrequested_tool_calls, endpoint, may_offer_tools=not hasattr(model, "tools"))
-        call = with_cost(call, price, check_tools)
+        check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
+        call = with_cost(call, price, check)
         call = availability.guard(call) if availability else call
         if self.limit_calls:
             call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)

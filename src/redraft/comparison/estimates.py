@@ -72,6 +72,8 @@ def build_report(
         only_b=results.only_b,
         unscored_a=len(results.unscored_a),
         unscored_b=len(results.unscored_b),
+        blank_a=results.silent_rows[0],
+        blank_b=results.silent_rows[1],
         repeats=results.repeats,
         equal_tasks=scores.equal_tasks,
         same_answers=same_answers,

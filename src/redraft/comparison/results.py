@@ -13,9 +13,11 @@ from hashlib import sha256
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
+from ..checks import is_blank
 from ..core.task import Task
 from ..errors import ConfigError
 from ..jsontext import dumps
+from ..tables.row_values import has_value
 from ..text import pluralize
 
 PairedBy: TypeAlias = Literal["id", "task"]
@@ -38,6 +40,11 @@ class ResultRow:
     values: Mapping[str, Any] = field(default_factory=dict)
     task: Task | None = None
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the answer is blank, and calls no tool."""
+        return self.text is not None and is_blank(self.text) and not has_value(self.values.get("tool_calls"))
+
 
 @dataclass(frozen=True)
 class RunResults:
@@ -58,6 +65,12 @@ class RunResults:
     score_name: str = "score"
     skipped: tuple[str, ...] = ()
     read_task: Callable[[Mapping[str, Any]], Task | None] | None = field(default=None, repr=False, compare=False)
+
+    def without_scores_of_blanks(self) -> RunResults:
+        """Return the results without the scores of blank answers, unless the run has no other answers: then they are unknown."""
+        if all(is_blank(row.text) for row in self.rows if row.text is not None):
+            return self
+        return replace(self, rows=[replace(row, score=None) if row.is_silent else row for row in self.rows])
 
     def with_tasks(self) -> RunResults:
         """Return the results with the task of each row. Few comparisons need those of both runs, and reading them takes time."""
@@ -123,6 +136,16 @@ class PairedResults:
     only_b: int
     repeats: int
 
+    @property
+    def silent_rows(self) -> tuple[int, int]:
+        """The numbers of blank answers in A and in B, of the tasks that both have."""
+        keys = {pair.key for pair in (*self.pairs, *self.unscored_a, *self.unscored_b)}
+        a, b = (
+            sum(row.is_silent and (row.id if self.paired_by == "id" else row.task_hash) in keys for row in run.rows)
+            for run in (self.a, self.b)
+        )
+        return a, b
+
 
 def pair_results(a: RunResults, b: RunResults) -> PairedResults:
     """Return the rows of two runs in pairs: by ID if all rows have one and the runs share some, else by task.
@@ -130,6 +153,7 @@ def pair_results(a: RunResults, b: RunResults) -> PairedResults:
     Raises ConfigError if they have no row in common.
     """
     tried: list[PairedBy] = []
+    a, b = a.without_scores_of_blanks(), b.without_scores_of_blanks()
     if all(row.id is not None for run in (a, b) for row in run.rows):
         sides = [_by_key(run.rows, lambda row: row.id or "") for run in (a, b)]
         if sides[0].keys() & sides[1].keys():

@@ -93,7 +93,7 @@ def as_reply(answer: Any, name: str, usage: Usage) -> Reply:
     if not isinstance(answer, str):
         raise BadResponseError(f"{name} returned {type(answer).__name__}, expected text: {answer!r:.100}", usage=usage)
     text, reasoning = split_thinking(answer)
-    if not text.strip():
+    if checks.is_blank(text):
         error = BadResponseError(f"{name} returned an empty answer", retryable=True, usage=usage)
         error.empty = True
         raise error

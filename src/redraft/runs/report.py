@@ -144,6 +144,7 @@ class BatchReport:
         unfinished: Rows that were cut short; their best answer so far is in the output.
         not_started: Rows for which no budget or time was left.
         bad: Rows that cannot be used; they are in the errors file.
+        blank: Given responses in the data that are blank. A blank response is no response.
         remaining: Rows that the run did not reach, and that are not in the output.
         seconds: The duration of the run.
         usage: What was paid in this run. Calls answered from the cache are counted, but not paid for.
@@ -218,6 +219,7 @@ class BatchReport:
     second_looks: int = 0
     unsure: int = 0
     remaining: int = 0
+    blank: int = 0
     journal_lost: bool = False
     forecast: RunForecast | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -268,6 +270,7 @@ class BatchReport:
         )
         lines = [
             rows + (f" ({self.reused:,} of them before)" if self.reused else ""),
+            f"blank given responses, which count as none: {self.blank:,}" if self.blank else "",
             self._idle_line(),
             self._score_line(),
             "stopped: " + ", ".join(f"{why} {n:,}" for why, n in stops.items()) if stops else "",

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from rich.table import Table
 from rich.text import Text
 
+from ...checks import is_blank
 from ...core.ranking import RankedAnswer
 from ...core.records import Candidate
 from ...core.trace import Trace
@@ -98,6 +99,8 @@ async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
     prompt = a.prompt or UNKNOWN_PROMPT
     task = make_task(prompt, a.require, system=a.system, context=a.context, reference=a.reference, tests=a.tests)
     texts = [read_text(name, "--response") for name in names]
+    if blank := next((name for name, text in zip(names, texts, strict=True) if is_blank(text)), None):
+        raise click.UsageError(f"--response: {blank} is blank, which is no answer: leave it out")
     trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(texts)))
     repairs = not names and a.settings.get("editor") is not False
     prompt = load_template("draft_prompt", a.settings.get("draft_prompt"))
