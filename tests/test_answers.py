@@ -49,6 +49,15 @@ class City(TypedDict):
     people: int
 
 
+class Loose(BaseModel, extra="allow"):
+    answer: int = 0
+    other: int = 0
+
+
+class Settings(BaseModel):
+    level: int = 0
+
+
 INVOICE = '{"number": "A7", "items": [{"name": "pen", "price": 2.0}], "total": 2.0}'
 
 
@@ -297,6 +306,19 @@ def test_a_repair_keeps_every_token(text):
         (int, "12", 12),
         (Literal["yes", "no"], '{"answer": "yes"}', "yes"),
         (dict[str, int], '{"answer": 3}', {"answer": 3}),
+        (int | dict[str, int], '{"answer": 3}', {"answer": 3}),
+        (int | dict[str, int], "3", 3),
+        (dict | list, '{"answer": [1]}', {"answer": [1]}),
+        (dict | list, "[1]", [1]),
+        (Item | Loose, '{"answer": 3}', Loose(answer=3)),
+        (Item | Settings, '{"answer": {"level": 3}}', Settings(level=3)),
+        ({"required": ["answer"]}, '{"answer": 42}', {"answer": 42}),
+        ({"type": ["object", "integer"]}, '{"answer": 42}', {"answer": 42}),
+        ({"enum": [{"answer": 42}, 7]}, '{"answer": 42}', {"answer": 42}),
+        ({"enum": [{"answer": 42}, 7]}, '{"value": 7}', 7),
+        ({"anyOf": [{"$ref": "#/$defs/map"}, {"type": "null"}], "$defs": {"map": {}}}, '{"answer": 42}', {"answer": 42}),
+        ({"anyOf": [{"type": "object", "properties": {"a": {}}}, {"type": "integer"}]}, '{"answer": 42}', {"answer": 42}),
+        ({"type": ["integer", "null"]}, '{"answer": 42}', 42),
         ({"type": "array", "items": {"type": "integer"}}, '{"answer": [1, 2]}', [1, 2]),
         ({"type": "object", "properties": {"a": {"type": "integer"}}}, '{"a": 1, "b": 2}', {"a": 1, "b": 2}),
     ],
