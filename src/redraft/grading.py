@@ -208,9 +208,11 @@ async def _report_of(refinement: Refinement, semaphore: asyncio.Semaphore) -> Gr
             trace = await final_trace(refinement)
         if not any(isinstance(record, Feedback) for record in trace.records):
             result_or_raise(trace, strict_budget=False)
-        return GradeReport(trace)
+        return GradeReport(trace, None, refinement.callback_errors.texts)
     except RedraftError as error:
-        return GradeReport(error.result.trace if isinstance(error.result, Result) else refinement.trace, error)
+        return GradeReport(
+            error.result.trace if isinstance(error.result, Result) else refinement.trace, error, refinement.callback_errors.texts
+        )
 
 
 # The rest of this file is written by scripts/docs.py from `OptionFields`.

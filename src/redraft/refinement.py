@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Any, Self, TypeAlias
@@ -23,7 +23,8 @@ from .core.task import Message, Task, message_text
 from .core.trace import PanelGrader, Trace
 from .errors import ConfigError, RedraftError
 from .graders.fingerprint import grader_fingerprint
-from .middleware.observe import observe
+from .log import log_record
+from .middleware.observe import CallbackErrors, observe
 from .options import SHIPPED, Options
 from .perform import make_performer
 from .plans import UNLIMITED, Left, NoiseAwarePlan, Plan, PlanDecision, outcome_if_stopped
@@ -60,6 +61,7 @@ class Refinement:
     reservations: Reservations | None = None
     next_steps: Plan | None = None  # called instead of the plan: a wrapper that records or prices its decisions
     fingerprint: Callable[[str], str] | None = None  # of a grader by its name on the panel
+    callback_errors: CallbackErrors = field(default_factory=CallbackErrors)
 
     @property
     def answer(self) -> AnswerForm[Any] | None:
@@ -69,11 +71,12 @@ class Refinement:
 
     def result(self, trace: Trace, error: RedraftError | None = None) -> Result[Any]:
         """Return the result of a trace of this refinement."""
-        return Result(trace, error, self.answer, self.plan)
+        return Result(trace, error, self.answer, self.plan, self.callback_errors.texts)
 
     def result_or_raise(self, trace: Trace) -> Result[Any]:
         """Return the result of a finished trace. Raises its error if nothing was graded."""
-        return result_or_raise(trace, strict_budget=self.session.options.strict_budget, answer=self.answer, plan=self.plan)
+        strict, errors = self.session.options.strict_budget, self.callback_errors.texts
+        return result_or_raise(trace, strict_budget=strict, answer=self.answer, plan=self.plan, callback_errors=errors)
 
 
 async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
@@ -161,8 +164,9 @@ def make_refinement(
     if session.has_limits or deadline_at is not None:
         reservations = Reservations(trace, roles, session.budget_tracker, deadline_at, session.statistics)
         perform = reservations.wrap(perform)
+    errors = CallbackErrors(of_all=session.callback_errors)
     if options.on_step:
-        perform = observe(perform, on_start=options.on_step)
+        perform = observe(perform, on_start=partial(errors.call, "on_step", options.on_step))
     return Refinement(
         trace,
         plan,
@@ -172,6 +176,7 @@ def make_refinement(
         options.store,
         reservations=reservations,
         fingerprint=partial(session.cached_fingerprint, roles),
+        callback_errors=errors,
     )
 
 
@@ -319,7 +324,7 @@ class RefinementRun:
 
     def telemetry(self) -> AbstractContextManager[RecordSteps]:
         """Store the trace, and return a context that is recorded as this refinement; its value makes a performer record steps."""
-        self._add(self.trace)
+        self._persist(self.trace)
         return record_refinement(lambda: self.trace, self._refinement.writer_name, self._refinement.fingerprint)
 
     def engine(self, record_steps: RecordSteps) -> Engine:
@@ -333,7 +338,7 @@ class RefinementRun:
         trace = await engine.next_trace()
         if trace is None:
             trace = engine.trace = with_outcome(self.trace, self._refinement.plan)
-        self._add(trace)
+        await self._add(trace)
         return trace
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -343,28 +348,29 @@ class RefinementRun:
             if self._refinement.owns_session:
                 await self._refinement.session.close()
         except BaseException as later:
-            self._attach_result(later)
+            await self._attach_result(later)
             raise
         if error is not None:
-            self._attach_result(error)
+            await self._attach_result(error)
 
-    def _attach_result(self, error: Any) -> None:
+    async def _attach_result(self, error: Any) -> None:
         """Give an error the result so far; an interruption becomes the outcome."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
             if not self.trace.outcome:
-                self._add(with_outcome(self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"))
+                await self._add(with_outcome(self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"))
             error.result = self._refinement.result(self.trace)  # type: ignore[union-attr]
         elif isinstance(error, RedraftError):
             error.result = self._refinement.result(self.trace) if self.trace.candidates else None
             error.usage = self.trace.usage
 
-    def _add(self, trace: Trace) -> None:
-        """Store the new records of a trace, then pass them to `on_record`."""
+    async def _add(self, trace: Trace) -> None:
+        """Store the new records of a trace, then log them and pass them to `on_record`."""
         self._persist(trace)
-        if self._on_record:
-            for record in trace.records[self._reported_count :]:
-                self._reported_count += 1
-                self._on_record(record)
+        for record in trace.records[self._reported_count :]:
+            self._reported_count += 1
+            log_record(record, trace.task.id)
+            if self._on_record:
+                await self._refinement.callback_errors.call("on_record", self._on_record, record)
 
     def _persist(self, trace: Trace) -> None:
         """Store the new records of a trace; `on_record` gets them with the next trace."""

@@ -129,6 +129,7 @@ class Session:
     cached_priors: Priors | None = field(default=None, init=False)
     cached_calibration: JudgeCalibration | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
+    callback_errors: Counter[str] = field(default_factory=Counter, init=False)  # see `CallbackErrors`
     _fingerprints: dict[int, tuple[Any, str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:

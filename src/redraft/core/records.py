@@ -428,6 +428,14 @@ class Comparison:
         return ("comparison", tuple(sorted(self.ranking)), self.grader, self.repeat)
 
     @property
+    def order_text(self) -> str:
+        """The ranking in one line, such as "2 > 0 = 1"."""
+        groups: dict[int, list[str]] = {}
+        for id, rank in self.ranks.items():
+            groups.setdefault(rank, []).append(str(id))
+        return " > ".join(" = ".join(groups[rank]) for rank in sorted(groups))
+
+    @property
     def ranks(self) -> dict[int, int]:
         """The rank of every candidate, from 0; tied candidates share the best rank among them."""
         ranks = {id: rank for rank, id in enumerate(self.ranking)}
