@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from .answers import AnswerForm
 from .answers.grader import NAME as ANSWER_GRADER
 from .core.fields import FieldChange, unrequested_changes
-from .core.ranking import RankedAnswer, ranking, top_answers
+from .core.ranking import RankedAnswer, ranked_text, ranking, top_answers
 from .core.records import Artifact, Candidate, Failure, StopReason, ToolCall
 from .core.trace import Trace
 from .error_text import error_from_failure
@@ -175,9 +175,10 @@ class Result(Generic[T_co]):
 
     @property
     def reason(self) -> str:
-        """The graders' reasons for the score of the best answer."""
+        """The graders' reasons for the score, or for the rank, of the best answer."""
         best = self.trace.best
-        return "; ".join(f.reason for f in self.trace.feedback[best.id] if f.reason) if best else ""
+        views = [*self.trace.feedback[best.id], *self.trace.rankings_of(best.id)] if best else []
+        return "; ".join(view.reason for view in views if view.reason)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -238,7 +239,8 @@ class Result(Generic[T_co]):
         return data | {"trace": json.loads(self.trace.to_json())} if trace else data
 
     def __repr__(self) -> str:
-        return f"Result(score={format_score_with_interval(self)}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
+        order = ranked_text(self.trace)
+        return f"Result({order or f'score={format_score_with_interval(self)}'}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
 
     def __rich__(self) -> Any:
         from rich.text import Text
@@ -263,7 +265,7 @@ class Result(Generic[T_co]):
         best = self.trace.best
         cut = ["cut off at the token limit"] if best and best.truncated else []
         parts = [
-            f"score {format_score_with_interval(self)} ({format_score_history(self, ' -> ')})",
+            ranked_text(self.trace) or f"score {format_score_with_interval(self)} ({format_score_history(self, ' -> ')})",
             *cut,
             *([f"changed without being asked: {fields_text(changed)}"] if (changed := changed_fields(self.trace)) else []),
             *([f"still broken: {strip_control_sequences(', '.join(broken))}"] if (broken := broken_musts(self.trace)) else []),

@@ -394,7 +394,7 @@ class OptionFields:
     on_record: Callable[[Record], object] | None = setting(
         None,
         Instance("a function of a record, or None", CALLABLE, may_be_class=True),
-        "Called with every record when it is added; awaited if it is async. What it raises is named in the result and ends nothing.",
+        "Called with every record when it is added; awaited if it is async. What it raises is named in the result.",
         **PYTHON_ONLY,
     )
     on_step: Callable[[Step], object] | None = setting(
