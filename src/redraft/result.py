@@ -177,8 +177,10 @@ class Result(Generic[T_co]):
     def reason(self) -> str:
         """The graders' reasons for the score, or for the rank, of the best answer."""
         best = self.trace.best
-        views = [*self.trace.feedback[best.id], *self.trace.rankings_of(best.id)] if best else []
-        return "; ".join(view.reason for view in views if view.reason)
+        if best is None:
+            return ""
+        reasons = [f.reason for f in self.trace.feedback[best.id]] + [c.reason for c in self.trace.rankings_of(best.id)]
+        return "; ".join(filter(None, reasons))
 
     @property
     def metadata(self) -> dict[str, Any]:

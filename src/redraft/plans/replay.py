@@ -76,7 +76,7 @@ def _candidate_step(trace: Trace, plan: Plan | None, candidate: Candidate) -> Ca
         _messages_of(trace, plan, candidate),
         (*grades, *(rank_feedback(comparison, candidate.id) for comparison in first)),
         trace.scores[candidate.id],
-        sum((record.usage for record in (*own, *rankings)), candidate.usage + NO_USAGE),
+        sum([*(each.usage for each in own), *(each.usage for each in rankings)], candidate.usage + NO_USAGE),
     )
 
 
