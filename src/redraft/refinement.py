@@ -36,15 +36,19 @@ from .protocols import Perform, Store
 from .quality.calibration import Calibration
 from .quality.priors import Priors
 from .requirements import parse, reads_file
+from .requirements.spec import check_foreign_spec
 from .reservations import Reservations
 from .result import Result, result_or_raise
 from .session import Session
+from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
 from .telemetry import RecordSteps, record_refinement
 
 CALIBRATION_KEY = "calibration"  # of what people's labels say about the judge, in the settings of a trace
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
 PLAN_KEYS = frozenset({"priors", CALIBRATION_KEY, *PROMPT_KEYS})  # of all that is recorded of a plan
-TaskInput: TypeAlias = str | Iterable[Message] | Task | Trace
+Sample: TypeAlias = Task | tuple[str | Sequence[Message], str] | Mapping[str, Any]
+"""A `Task` with a response, `(prompt, response)`, or a mapping such as {"query": ..., "response": ...}."""
+TaskInput: TypeAlias = str | Iterable[Message] | Sample | Trace
 
 
 @dataclass(eq=False, slots=True)
@@ -140,7 +144,7 @@ def make_refinement(
     """
     options = session.options
     earlier = _check_reads_no_files(task) if isinstance(task, Trace) else None
-    task = task.task if isinstance(task, Trace) else _with_file_contents(_as_task(task))
+    task = task.task if isinstance(task, Trace) else _with_file_contents(as_task(task))
     given = () if earlier and earlier.candidates else task.given_responses
     if session.writer is None and not given and not (earlier and earlier.candidates):
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
@@ -271,13 +275,34 @@ NO_MODEL_MESSAGE = (
 )
 
 
-def _as_task(task: str | Iterable[Message] | Task) -> Task:
-    if isinstance(task, Task):
-        return task
+def as_task(task: Any, name: str = "task") -> Task:
+    """Return the task that a prompt, chat messages or a `Sample` stand for. Raises ConfigError that begins with the name."""
     try:
-        return Task(task)
+        match task:
+            case Task():
+                return task
+            case Mapping():
+                return _task_of_mapping(task)
+        return Task(*task) if is_pair(task) else Task(task)
+    except ValueError as error:  # a ConfigError is one
+        raise ConfigError(f"{name}: {str(error).removeprefix('messages: ')}") from None
+
+
+def is_pair(task: Any) -> bool:
+    """Return whether a value is a prompt, or chat messages, with a response."""
+    return isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], str)
+
+
+def _task_of_mapping(row: Mapping[str, Any]) -> Task:
+    try:
+        columns = infer_columns([row], check_requirement=check_foreign_spec)
     except ConfigError as error:
-        raise ConfigError(f"task: {str(error).removeprefix('messages: ')}") from None
+        problem = str(error).partition("; ")[0].replace("column", "key")
+        raise ConfigError(
+            f"{problem}; a mapping has one key for the prompt ({', '.join(PROMPT_NAMES)} or messages) and one for the response "
+            f"({', '.join(RESPONSE_NAMES)}), got {', '.join(map(repr, list(row)[:20])) or 'no key'}"
+        ) from None
+    return columns.task(row)
 
 
 def _with_file_contents(task: Task) -> Task:
