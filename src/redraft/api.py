@@ -17,6 +17,7 @@ from .options import Options
 from .refinement import (
     Refinement,
     TaskInput,
+    as_task,
     final_trace,
     finish_refinement,
     in_rounds,
@@ -67,7 +68,8 @@ async def refine(
     Every error carries the best answer so far as `.result`, or None.
 
     Args:
-        task: A prompt, chat messages, a `Task`, or a `Trace` to continue, whose requirements name no files.
+        task: A prompt, chat messages, a `Task`, a pair `(prompt, response)` or a mapping such as {"query": ..., "response": ...},
+            as in `grade`, or a `Trace` to continue, whose requirements name no files.
         model: The model that writes: a name such as "openai:gpt-4o-mini", a `Model`, a function `(messages) -> str`, sync or
             async, or a client that you have (see `connect`). Of a list, the next one answers while those before it are out of
             service. None looks for one (see `redraft models`) and works with the editor alone if there is none; False means
@@ -278,5 +280,5 @@ def _result_of(finished: asyncio.Task[Result[Any]], refinement: Refinement) -> R
 def as_tasks(tasks: Any) -> list[TaskInput]:
     """Return the tasks in an iterable. Raises ConfigError for a single task, or anything else."""
     if isinstance(tasks, str | bytes | Mapping | Task | Trace | type) or not isinstance(tasks, Iterable):
-        raise invalid_argument("tasks", "a list of prompts, of lists of messages, or of Tasks", tasks)
-    return list(tasks)
+        raise invalid_argument("tasks", "a list of prompts, of lists of messages, of rows, or of Tasks", tasks)
+    return [task if isinstance(task, Trace) else as_task(task, f"tasks[{n}]") for n, task in enumerate(tasks)]

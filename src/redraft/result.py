@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from .answers import AnswerForm
 from .answers.grader import NAME as ANSWER_GRADER
 from .core.fields import FieldChange, unrequested_changes
-from .core.ranking import RankedAnswer, ranking, top_answers
+from .core.ranking import RankedAnswer, ranked_text, ranking, top_answers
 from .core.records import Artifact, Candidate, Failure, StopReason, ToolCall
 from .core.trace import Trace
 from .error_text import error_from_failure
@@ -61,12 +61,14 @@ class Result(Generic[T_co]):
         error: The error of a task of `refine_many` that failed, else None. `value` is then the best text so far, or "".
         answer: The form of the answer; None without the argument `answer`.
         plan: The plan that was followed; None if it is not known, as for a trace that was read from a file.
+        callback_errors: What `on_record` and `on_step` raised, in words; the run went on.
     """
 
     trace: Trace
     error: RedraftError | None = None
     answer: AnswerForm[T_co] | None = field(default=None, compare=False, repr=False)
     plan: Plan | None = field(default=None, compare=False, repr=False)
+    callback_errors: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def value(self) -> str:
@@ -173,9 +175,12 @@ class Result(Generic[T_co]):
 
     @property
     def reason(self) -> str:
-        """The graders' reasons for the score of the best answer."""
+        """The graders' reasons for the score, or for the rank, of the best answer."""
         best = self.trace.best
-        return "; ".join(f.reason for f in self.trace.feedback[best.id] if f.reason) if best else ""
+        if best is None:
+            return ""
+        reasons = [f.reason for f in self.trace.feedback[best.id]] + [c.reason for c in self.trace.rankings_of(best.id)]
+        return "; ".join(filter(None, reasons))
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -189,6 +194,7 @@ class Result(Generic[T_co]):
         - `changed_fields`: with a JSON answer: what the best answer changed of its parent though it was right and nobody asked
         - `broken`: the musts that the best answer breaks; `truncated`: whether it was cut off at the token limit
         - `usage_by`: usage by role and model; `validation`: what cards say of each grader, if asked for; `failures`, in words
+        - `callback_errors`: what `on_record` and `on_step` raised, in words
         """
         trace, diagnosis = self.trace, self.diagnosis
         return {
@@ -208,6 +214,7 @@ class Result(Generic[T_co]):
             "usage_by": {f"{role} {by}".strip(): asdict(usage) for (role, by), usage in trace.usage_by.items()},
             "validation": {grader.name: dict(grader.card) for grader in trace.panel if grader.card},
             "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.step_slot))],
+            "callback_errors": list(self.callback_errors),
         }
 
     def to_dict(self, *, trace: bool = False) -> dict[str, Any]:
@@ -234,7 +241,8 @@ class Result(Generic[T_co]):
         return data | {"trace": json.loads(self.trace.to_json())} if trace else data
 
     def __repr__(self) -> str:
-        return f"Result(score={format_score_with_interval(self)}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
+        order = ranked_text(self.trace)
+        return f"Result({order or f'score={format_score_with_interval(self)}'}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
 
     def __rich__(self) -> Any:
         from rich.text import Text
@@ -259,7 +267,7 @@ class Result(Generic[T_co]):
         best = self.trace.best
         cut = ["cut off at the token limit"] if best and best.truncated else []
         parts = [
-            f"score {format_score_with_interval(self)} ({format_score_history(self, ' -> ')})",
+            ranked_text(self.trace) or f"score {format_score_with_interval(self)} ({format_score_history(self, ' -> ')})",
             *cut,
             *([f"changed without being asked: {fields_text(changed)}"] if (changed := changed_fields(self.trace)) else []),
             *([f"still broken: {strip_control_sequences(', '.join(broken))}"] if (broken := broken_musts(self.trace)) else []),
@@ -269,6 +277,7 @@ class Result(Generic[T_co]):
                 else []
             ),
             *([f"by {best.by} ({best.note})"] if best and best.note and best.role in {"generate", "refine"} else []),
+            *map(strip_control_sequences, self.callback_errors),
             f"stopped: {why}",
             *filter(None, [remark, selection_reason(self.trace)]),
             f"calls {u.calls}",
@@ -396,10 +405,15 @@ def broken_musts(trace: Trace) -> list[str]:
 
 
 def result_or_raise(
-    trace: Trace, *, strict_budget: bool, answer: AnswerForm[T_co] | None = None, plan: Plan | None = None
+    trace: Trace,
+    *,
+    strict_budget: bool,
+    answer: AnswerForm[T_co] | None = None,
+    plan: Plan | None = None,
+    callback_errors: tuple[str, ...] = (),
 ) -> Result[T_co]:
     """Return the result of a finished trace. Raises its error if nothing was graded."""
-    result = Result(trace, answer=answer, plan=plan)
+    result = Result(trace, answer=answer, plan=plan, callback_errors=callback_errors)
     if problem := _conclusion_error(trace, result, strict_budget=strict_budget):
         problem.result = result if trace.candidates else None
         raise problem

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
+from ..core.ranking import ranked_text
 from ..core.records import Candidate, Comparison, Failure, Outcome, Record, Slot
 from ..core.serialize import record_to_json
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
@@ -146,7 +147,8 @@ def summary_line(result: Result) -> str:
     scores = format_score_history(result, " → ")
     note = single_line(result.trace.outcome.note) if result.trace.outcome else ""
     parts = [
-        f"score {format_score_with_interval(result)}" + (f" ({scores})" if "→" in scores or result.score_interval else ""),
+        ranked_text(result.trace)
+        or f"score {format_score_with_interval(result)}" + (f" ({scores})" if "→" in scores or result.score_interval else ""),
         f"stopped: {result.stop}" + (f" ({note})" if note else ""),
         selection_reason(result.trace),
     ]

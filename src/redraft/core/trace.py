@@ -459,6 +459,10 @@ class Trace:
         comparisons = [r for r in self.records if isinstance(r, Comparison)]
         return sorted(comparisons, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.repeat))
 
+    def rankings_of(self, candidate: int) -> list[Comparison]:
+        """Return the widest comparison of each grader that ranks a candidate."""
+        return [*{(c.grader, c.repeat): c for c in self.comparisons if candidate in c.ranking}.values()]
+
     @cached_view
     def graded_candidates(self) -> list[Candidate]:
         """The candidates that have a score or, if graders only rank, a place in the widest ranking.

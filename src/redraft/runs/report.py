@@ -180,6 +180,7 @@ class BatchReport:
         prior_rows: The number of rows of this run to which the priors were fitted that are offered to other runs (0: none).
         second_looks: The number of additional grades of first answers, made to learn how noisy judges are; `usage` includes them.
         saved_prior_tasks: The number of tasks behind the priors that are saved for other runs now.
+        callback_errors: What `on_record` and `on_step` raised, in words; the run went on.
     """
 
     rows: int
@@ -224,6 +225,7 @@ class BatchReport:
     forecast: RunForecast | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     score_bases: Mapping[str, int] = field(default_factory=dict)
+    callback_errors: tuple[str, ...] = ()
 
     @property
     def resumable(self) -> bool:
@@ -277,6 +279,7 @@ class BatchReport:
             "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
             *(f"{kind}, for example: {why}" for kind, why in self.reasons.items()),
+            *self.callback_errors,
             f"best answer violates a must: {self.broken:,}" if self.broken else "",
             *budget_and_priors(self.as_data()).values(),
             self._payment_line(),
