@@ -21,12 +21,11 @@ from .refinement import (
     finish_refinement,
     in_rounds,
     make_refinement,
+    open_session,
     prepare_refinement,
-    resolve_model,
     run_refinement,
 )
 from .result import Result
-from .session import Session
 from .settings import Settings
 from .sync import run_sync
 
@@ -242,7 +241,7 @@ async def refine_many(
     try:
         async with AsyncExitStack() as cleanup:
             cleanup.enter_context(rare_collection())
-            session = Session(Options.from_settings(settings, answer), await resolve_model(model), graders, judge)
+            session = await open_session(inputs, model, graders, judge, Options.from_settings(settings, answer))
             cleanup.push_async_callback(session.close)
             deadline_at = session.options.deadline_at
             for task in inputs:

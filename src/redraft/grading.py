@@ -19,10 +19,10 @@ from .errors import ConfigError, RedraftError
 from .grade_report import GradeReport, GraderFeedback
 from .graders.base import gather_or_cancel
 from .options import Options
-from .refinement import Refinement, final_trace, make_refinement, resolve_model
+from .refinement import Refinement, final_trace, log_default_judge, make_refinement, resolve_model
 from .requirements.spec import check_foreign_spec
 from .result import Result, result_or_raise
-from .session import Session, needs_judge
+from .session import Session, graders_for_tasks, needs_judge
 from .settings import GRADE_SETTINGS, Settings, Validation
 from .sync import run_sync
 from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns, with_one_response
@@ -183,10 +183,12 @@ async def _open_session(tasks: Sequence[Task], graders: Any, judge: Any, answer:
             raise ConfigError(checks.unknown_name_message("argument", name, (*GRADE_SETTINGS, *ARGUMENTS)))
     fixed = {"max_iterations": 0, "noise_aware": False, "editor": False}
     options = Options.from_settings(cast("Settings", {**settings, **fixed}), answer)
-    only_requirements = graders is None and (answer is not None or all(task.requirements for task in tasks))
-    if judge is None and (only_requirements or not needs_judge(graders)):
+    graders = graders_for_tasks(graders, judge, options.answer, tasks)
+    if judge is None and not needs_judge(graders):
         judge = False
-    return Session(options, None, graders, await resolve_model(judge))
+    session = Session(options, None, graders, await resolve_model(judge))
+    log_default_judge(session)
+    return session
 
 
 def _make_refinement(task: Task, session: Session, deadline_at: float | None, name: str) -> Refinement:

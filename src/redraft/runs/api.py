@@ -25,8 +25,8 @@ from ..options import ROLE_ARGUMENTS, Options
 from ..perform import Roles
 from ..plans import Plan
 from ..plans.prompts import prompts_of
-from ..refinement import resolve_model
-from ..session import Session, default_graders
+from ..refinement import log_default_judge, resolve_model
+from ..session import Session, graders_of_run
 from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings
 from ..storage.journal import Journal
 from ..sync import run_sync
@@ -121,11 +121,6 @@ class BatchRun:
             await self._load(list_errors=list_errors)
 
     @property
-    def has_tests(self) -> bool:
-        """Whether the data have a column of tests; False until the rows are read."""
-        return self._data is not None and bool(self._data[0].shape.columns.tests)
-
-    @property
     def is_stopped(self) -> bool:
         """Whether `stop` was called."""
         return self._stop_now is not None
@@ -137,6 +132,7 @@ class BatchRun:
         session, plan = await self._session(self.config.options)
         try:
             self._check(dataset, summary, session)
+            self._name_default_judge(session)
             preview = await asyncio.to_thread(preview_run, self.config, dataset, summary, session, plan, explain=explain)
             row = next(dataset.rows(summary.duplicates, _ignore))
             return replace(preview, prompts=await sample_prompts(session, plan, row.task))
@@ -176,7 +172,6 @@ class BatchRun:
         if self._data is None:
             try:
                 self._data = await asyncio.to_thread(self._read)
-                self.graders = default_graders(self.graders, self.config.options.answer, has_tests=self.has_tests)
             except UnusableDatasetError as error:
                 if list_errors:
                     await asyncio.to_thread(self._list_errors, error)
@@ -214,7 +209,16 @@ class BatchRun:
     async def _session(self, options: Options, endpoints: LimitedEndpoints | BatchEndpoints | None = None) -> tuple[Session, Plan]:
         """Return the session of the run and the plan for its rows. Without endpoints it is only for checks."""
         hold = endpoints.hold if endpoints else check_batch_model if self.config.engine == "provider-batch" else None
-        return await make_session(self.config, self.model, self.graders, self.judge, options, hold)
+        dataset, _ = await self._load()
+        requirements, tests = (bool(each) for each in (dataset.shape.columns.requirements, dataset.shape.columns.tests))
+        graders = graders_of_run(self.graders, self.judge, options.answer, requirements=requirements, tests=tests)
+        return await make_session(self.config, self.model, graders, self.judge, options, hold)
+
+    def _name_default_judge(self, session: Session) -> None:
+        """Log and say which model the default judge asks, if nothing is named that grades."""
+        log_default_judge(session)
+        if self.say and (note := session.default_judge_note):
+            self.say(note)
 
     async def _open(self, resources: AsyncExitStack) -> tuple[BatchJob, Executor]:
         """Open everything that the run needs; return its job and its executor."""
@@ -236,6 +240,7 @@ class BatchRun:
         budget = config.options.budget or (Budget() if config.engine == "local" else None)  # an empty one tracks what is spent
         session, plan = await self._session(replace(config.options, cache=cache, budget=budget), endpoints)
         session.notify = self.say
+        self._name_default_judge(session)
         if isinstance(endpoints, BatchEndpoints):
             session = endpoints.session(session)
             resources.push_async_callback(endpoints.aclose)
@@ -277,7 +282,7 @@ class BatchRun:
 
     def _executor(self, session: Session, ready: ReadyProcesses) -> Executor:
         config, say = self.config, self.say or _ignore
-        models = (session.writer or False, self.graders, session.judge)
+        models = (session.writer or False, session.graders, session.judge)
         if config.engine == "ray":
             return ShardedExecutor(RayPool(config.ray_address, config.shards), models, say)
         if self._workers:
@@ -296,7 +301,7 @@ class BatchRun:
 
     def _check(self, dataset: BatchDataset, summary: DatasetSummary, session: Session) -> Roles:
         """Return the roles of the session. Raises ConfigError if no row could be processed."""
-        _, roles = session.common_panel() if dataset.shape.columns.requirements else session.resolve_panel(())
+        _, roles = session.common_panel() if dataset.shape.columns.requirements else session.resolve_panel((), has_tests=True)
         if not summary.with_response and roles.writer is None:
             why = dataset.missing_response_reason
             if self.config.mode == "grade":
