@@ -11,7 +11,7 @@ from .checks import invalid_argument
 from .core.cancellation import cancel_and_wait
 from .core.task import Task
 from .core.trace import Trace
-from .errors import RedraftError
+from .errors import ConfigError, RedraftError
 from .garbage import rare_collection
 from .options import Options
 from .refinement import (
@@ -244,8 +244,11 @@ async def refine_many(
             session = await open_session(inputs, model, graders, judge, Options.from_settings(settings, answer))
             cleanup.push_async_callback(session.close)
             deadline_at = session.options.deadline_at
-            for task in inputs:
-                refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
+            for n, task in enumerate(inputs):
+                try:
+                    refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
+                except ConfigError as error:
+                    raise ConfigError(f"tasks[{n}]: {error}") from None
                 refinement.owns_session = False
                 refinements.append(in_rounds(refinement))
             semaphore = asyncio.Semaphore(session.options.max_in_flight)

@@ -167,6 +167,11 @@ class Session:
     def _has_tests_of_tasks(self) -> bool:
         return isinstance(self.graders, list) and any(isinstance(grader, TestsOfTask) for grader in self.graders)
 
+    def grades(self, task: Task) -> bool:
+        """Whether anything grades a task: what the run names, or what the task does."""
+        named = None if self.graders is None else [each for each in _as_list(self.graders) if not isinstance(each, TestsOfTask)]
+        return named != [] or bool(task.requirements or task.tests) or self.options.answer is not None
+
     def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return the panel and the roles for tasks with these requirements (see `setup`). Raises ConfigError."""
         setup = self.setup(requirements, has_tests=has_tests)

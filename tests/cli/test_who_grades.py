@@ -329,3 +329,128 @@ def test_what_is_named_grades_and_only_that(named, who, judged, face, endpoint, 
     graders = FACES[face](named, endpoint, tmp_path, redraft)
     assert endpoint.judged == judged
     assert graders is None or canonical(graders) == canonical(who)
+
+
+# ---- the default judge is named, once
+
+
+@pytest.mark.parametrize("face", [face for face in FACES if face.startswith("redraft ")])
+@pytest.mark.parametrize("named", [Named(), Named([WORDS]), Named(judge="judge"), Named(graders=["helpfulness"])], ids=str)
+def test_a_command_says_once_that_the_default_judge_grades(named, face, endpoint, tmp_path, redraft):
+    """One line on stderr, with its model; with anything named there is no such line."""
+    said = []
+
+    def run(*args):
+        said.append(redraft(*args))
+        return said[-1]
+
+    FACES[face](named, endpoint, tmp_path, run)
+    (done,) = said
+    lines = [line for line in done.err.splitlines() if "the default judge grades" in line]
+    assert len(lines) == (named == Named())
+    assert all("with model tiny" in line for line in lines)
+
+
+@pytest.mark.parametrize("face", ["refine", "stream", "refine_many", "grade", "grade_many", "batch", "batch grade"])
+@pytest.mark.parametrize("named", [Named(), Named([WORDS])], ids=str)
+def test_python_logs_that_the_default_judge_grades(named, face, endpoint, tmp_path, caplog):
+    """At INFO, by the logger `redraft`, with its model."""
+    with caplog.at_level(logging.INFO, "redraft"):
+        FACES[face](named, endpoint, tmp_path, None)
+    logged = [
+        record.getMessage() for record in caplog.records if "the default judge grades, with model tiny" in record.getMessage()
+    ]
+    assert len(logged) == (named == Named())
+
+
+def test_a_gateway_says_it_for_each_profile(endpoint):
+    """A profile that names graders or a judge, or refines nothing, has no such note."""
+    named = [{}, {"judge": endpoint.model}, {"graders": [WORDS]}, {"refine": "none"}]
+    refiners = [ProfileRefiner(Profile("fast", endpoint.model, **fields), ConnectedModels({}, {})) for fields in named]
+    assert ["with model tiny" in refiner.default_judge_note for refiner in refiners] == [True, False, False, False]
+
+
+def test_a_preview_counts_no_calls_of_a_judge_that_nobody_named(endpoint, tmp_path, redraft):
+    """The forecast of a batch follows: a draft a row, and its refinements."""
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(Named([WORDS]).row) + "\n" for _ in range(10)))
+    options = ["--model", endpoint.model, "--max-iterations", 0, "--dry-run", "--json", "--on-duplicate", "rename"]
+    done = redraft("batch", "rows.jsonl", *options)
+    check(done)
+    assert json.loads(done.out)["calls"] == [10, 10]
+    done = redraft("batch", "rows.jsonl", *options, "--judge", endpoint.model)
+    assert json.loads(done.out)["calls"][0] == 20
+    assert not endpoint.server.calls
+
+
+# ---- what nothing grades, and hints
+
+
+@pytest.mark.parametrize("mode", ["refine", "best", "grade"])
+def test_a_row_that_nothing_grades_is_a_failure_with_that_name(mode, endpoint, tmp_path):
+    """The column of requirements is what the run names; a row without any takes no call, and the others are graded."""
+    rows = [Named([WORDS]).row, {"prompt": "Write g.", "requirements": []}]
+    rows = [row | ({"response": CODE} if mode == "grade" else {}) for row in rows]
+    output = tmp_path / "out.jsonl"
+    report = redraft.batch_sync(rows, output, endpoint.model, mode=mode, ordered=True, **({"n": 1} if mode == "best" else {}))
+    graded, other = map(json.loads, output.read_text().splitlines())
+    assert (report.done, report.failed, graded["best_score"], other["best_score"]) == (1, 1, 1.0, None)
+    assert "nothing grades this task" in other["error"]
+    assert endpoint.server.calls == (0 if mode == "grade" else 1)
+
+
+def test_a_preview_of_rows_that_nothing_grades(endpoint, tmp_path, redraft):
+    """The sample of prompts is of a row that something grades."""
+    rows = [{"prompt": "Write g.", "requirements": []}, Named([WORDS]).row]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = redraft("batch", "rows.jsonl", "--model", endpoint.model, "--dry-run")
+    assert done.returncode == 0, done.err
+    assert "Write f." in done.out
+
+
+@pytest.mark.parametrize("face", ["refine_many", "grade_many"])
+def test_a_task_that_nothing_grades_is_an_error_before_any_call(face, endpoint):
+    """Who grades is decided once for all tasks: requirements of one of them leave no default judge for the others."""
+    tasks = [Task("Write f.", CODE, requirements=[WORDS]), Task("Write g.", CODE)]
+    work = redraft.refine_many(tasks, endpoint.model) if face == "refine_many" else grade_many(tasks)
+    with pytest.raises(ConfigError, match=r"s\[1\]: nothing grades this task"):
+        asyncio.run(work)
+    assert not endpoint.server.calls
+
+
+def test_tasks_are_graded_by_the_tests_and_requirements_that_they_have(endpoint):
+    """The tests of one task are no demand on another."""
+    tasks = [Task("f", CODE, tests=TESTS), Task("g", CODE, requirements=[WORDS])]
+    reports = asyncio.run(grade_many(tasks))
+    assert [[f.grader for f in report.feedback] for report in reports] == [["tests"], [WORDS]]
+
+
+@pytest.mark.parametrize("answers", [2, 5])
+@pytest.mark.parametrize(
+    ("named", "judged"),
+    [(Named(), True), (Named([WORDS]), False), (Named([WORDS], judge="judge"), True), (Named(judge="judge"), True)],
+    ids=str,
+)
+def test_a_comparison_of_answers_by_a_tool(named, judged, answers, endpoint):
+    """By default a comparer grades; with requirements alone nobody is asked, unless the server names a judge."""
+    endpoint.verdict_on = lambda messages: json.dumps({"reason": "So.", "ranking": [*range(1, answers + 1)], "better": "A"})
+    call = CompareInput(prompt="Write f.", answers=["x"] * answers, requirements=named.requirements)
+    try:
+        asyncio.run(compare_answers(call, bench_of(named, endpoint), CallProgress()))
+    except redraft.errors.GradingError:
+        assert judged  # the verdicts here are of no form that it reads
+    assert bool(endpoint.judged) == judged
+    assert not judged or set(endpoint.judged) == {named.judge or "tiny"}
+
+
+@pytest.mark.parametrize(
+    ("options", "advises"),
+    [(["--require", WORDS, "--judge", "MODEL"], False), (["--grader", "judge"], True)],
+    ids=["requirement", "judge"],
+)
+def test_no_hint_advises_what_was_done(options, advises, endpoint, tmp_path, redraft):
+    """Where requirements grade already, an unreadable judge is no reason to advise them."""
+    (tmp_path / "answer.txt").write_text(CODE)
+    endpoint.verdict_on = lambda messages: "I cannot say."
+    options = [endpoint.model if part == "MODEL" else part for part in options]
+    done = redraft("run", "Write f.", "--model", endpoint.model, *options, "--max-iterations", 0)
+    assert ("grade by requirements" in done.err) == advises

@@ -134,8 +134,9 @@ class BatchRun:
             self._check(dataset, summary, session)
             self._name_default_judge(session)
             preview = await asyncio.to_thread(preview_run, self.config, dataset, summary, session, plan, explain=explain)
-            row = next(dataset.rows(summary.duplicates, _ignore))
-            return replace(preview, prompts=await sample_prompts(session, plan, row.task))
+            rows = dataset.rows(summary.duplicates, _ignore)
+            task = next((row.task for row in rows if session.grades(row.task)), None)
+            return replace(preview, prompts=await sample_prompts(session, plan, task)) if task else preview
         finally:
             await session.close()
 
