@@ -71,9 +71,11 @@ async def refine(
             async, or a client that you have (see `connect`). Of a list, the next one answers while those before it are out of
             service. None looks for one (see `redraft models`) and works with the editor alone if there is none; False means
             no model.
-        graders: A name, the spec of a requirement such as "words:80-200", a function, a grader, or a list of these. None means
-            the LLM judge; for a task with tests whose `answer` is "code:python", the tests, which run in a sandbox.
-        judge: The model that LLM graders ask, in the same forms, but no list. None means `model`, the first of a list.
+        graders: A name, the spec of a requirement such as "words:80-200", a function, a grader, or a list of these. The
+            requirements of the task, its tests (in a sandbox) and the form of its answer grade, too. With none of these the
+            default judge grades.
+        judge: The model that LLM graders ask, in the same forms, but no list. One that is named judges, whatever else grades.
+            None means `model`, the first of a list, if a grader asks a judge; False means no judge.
         answer: The form of the answer: a type that pydantic validates (a model, a dataclass, `list[Model]`), a JSON schema as a
             dict, or "code:python". It is a hard constraint, and `result.parsed` is the value. None means any text.
         **settings: Any of the settings, such as `target_score`, `max_iterations`, `budget` or `deadline`.

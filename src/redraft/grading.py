@@ -51,9 +51,9 @@ async def grade(
         sample: A `Task` with a response, `(prompt, response)`, or a mapping with the usual names: prompt (or messages, query,
             question, instruction, input) and response (or answer, output, completion), and if there are any, reference, context,
             requirements and others. Other keys are the task's `metadata`.
-        graders: As in `refine`: a name, the spec of a requirement, a function, a grader, or a list of these. None means the
-            requirements of the task, its tests if `answer` is "code:python", or the LLM judge if it has neither.
-        judge: The model that LLM graders ask, as in `refine`. None looks for one if a grader needs it; False means no model.
+        graders: As in `refine`: a name, the spec of a requirement, a function, a grader, or a list of these. The requirements of
+            the task and its tests grade, too. With none of these, no `judge` and no `answer`, the default judge grades.
+        judge: The model that LLM graders ask, as in `refine`. None looks for one if a grader asks a judge; False means none.
         answer: The form of the answer, as in `refine`. It is a condition, and functions that are annotated with its type receive
             the object.
         **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`, `prices`, `on_record`,

@@ -55,6 +55,7 @@ from .telemetry import call_target, record_calls
 if TYPE_CHECKING:
     from .middleware.failover import Availability
     from .storage.priors_store import PriorsKey
+    from .tables.columns import TaskColumns
 
 TESTS = "tests"  # the name of the grader that runs tests
 PYTHON_CODE = "python code"  # the name of the form of answer that it grades
@@ -168,9 +169,8 @@ class Session:
         return isinstance(self.graders, list) and any(isinstance(grader, TestsOfTask) for grader in self.graders)
 
     def grades(self, task: Task) -> bool:
-        """Whether anything grades a task: what the run names, or what the task does."""
-        named = None if self.graders is None else [each for each in _as_list(self.graders) if not isinstance(each, TestsOfTask)]
-        return named != [] or bool(task.requirements or task.tests) or self.options.answer is not None
+        """Whether anything grades the task of a row: what the run names, or its own requirements."""
+        return self.graders != [] or self.options.answer is not None or bool(task.requirements)
 
     def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return the panel and the roles for tasks with these requirements (see `setup`). Raises ConfigError."""
@@ -427,36 +427,43 @@ def _enforces_timeout(model: Model, seconds: float | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TestsOfTask(GraderSpec):
-    """The grader that runs a task's tests. It is on the panel of the tasks that have tests, and of no others."""
+    """The grader that runs the tests of tasks. It is on the panel of those that have tests, and of no others."""
 
 
 def graders_of_run(
-    graders: Any, judge: Any, answer: AnswerForm[Any] | None, *, requirements: bool, tests: bool
+    graders: Any, judge: Any, answer: AnswerForm[Any] | None, *, requirements: bool = False, tests: Any = None
 ) -> list[Any] | None:
     """Return the graders of a run, besides the requirements of its tasks and the form of the answer, which are on every panel.
 
     They are those that are named, and no others: `graders`, the tests of tasks, and `judge` if none of these asks it. None means
     that nothing is named, neither requirements nor a form, so that the default judge grades.
 
-    `requirements`, `tests`: whether any task of the run has some. Raises ConfigError if `judge` is False and a grader asks one.
+    `requirements`: whether any task of the run has some; `tests`: the grader for the tests of tasks, None if there are none. Raises
+    ConfigError if `judge` is False and a grader asks one.
     """
     named = [] if graders is None else _as_list(graders)
     known = [as_grader(as_grader_spec(each).grader) for each in named]
     if judge is False:
         for grader in known:
             _check_asks_none(grader)
-    if tests and (answer is None or answer.name == PYTHON_CODE) and not any(map(_runs_tests, known)):
-        named.append(TestsOfTask(TESTS))
+    if tests is not None and (answer is None or answer.name == PYTHON_CODE) and not any(map(_runs_tests, known)):
+        named.append(tests)
     if judge and not any(map(asks_judge, known)):
         return [*named, *_default_judge()]
-    is_named = graders is not None or judge is False or requirements or tests or answer is not None
+    is_named = graders is not None or judge is False or requirements or tests is not None or answer is not None
     return named if is_named else None
 
 
 def graders_for_tasks(graders: Any, judge: Any, answer: AnswerForm[Any] | None, tasks: Sequence[Task]) -> list[Any] | None:
     """Return the graders of a run with these tasks (see `graders_of_run`). Raises ConfigError."""
-    requirements, tests = any(task.requirements for task in tasks), any(task.tests for task in tasks)
-    return graders_of_run(graders, judge, answer, requirements=requirements, tests=tests)
+    tests = TestsOfTask(TESTS) if any(task.tests for task in tasks) else None
+    return graders_of_run(graders, judge, answer, requirements=any(task.requirements for task in tasks), tests=tests)
+
+
+def graders_for_columns(graders: Any, judge: Any, answer: AnswerForm[Any] | None, columns: TaskColumns) -> list[Any] | None:
+    """Return the graders of a run over a table; a column of tests is one for every row. Raises ConfigError."""
+    tests = TESTS if columns.tests else None
+    return graders_of_run(graders, judge, answer, requirements=bool(columns.requirements), tests=tests)
 
 
 def default_judge_note(model: str) -> str:

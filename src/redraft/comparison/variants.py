@@ -21,7 +21,7 @@ from ..options import Options
 from ..runs import BatchReport, BatchSettings, batch
 from ..runs.config import columns_of, run_name
 from ..runs.dataset import open_dataset
-from ..session import Session, graders_of_run, needs_judge, resolve_graders
+from ..session import Session, graders_for_columns, needs_judge, resolve_graders
 from ..settings import VALIDATION_SETTINGS, Settings
 from ..storage.journal import Journal
 from ..tables.sources import open_source
@@ -65,8 +65,7 @@ class ComparisonRun:
         """Whether neither the tasks nor the settings name something that grades."""
         settings = self.settings
         dataset = open_dataset(open_source(tasks), columns_of(settings.get("columns")), "error", settings.get("limit"))
-        columns, answer = dataset.shape.columns, as_answer_form(settings.get("answer"))
-        return graders_of_run(None, None, answer, requirements=bool(columns.requirements), tests=bool(columns.tests)) is None
+        return graders_for_columns(None, None, as_answer_form(settings.get("answer")), dataset.shape.columns) is None
 
     async def run(self, variant: Any, tasks: Any, model: Any) -> RunResults:
         """Answer the tasks by a variant, and grade the answers. Raises RedraftError if the run ended early."""

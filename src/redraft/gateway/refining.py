@@ -134,7 +134,7 @@ class ProfileRefiner:
         writer = WriterModel(connected, request.parameters, drafts)
         try:
             named, requirements = request_graders(request.options, self.profile), bool(request.options.requirements)
-            graders = graders_of_run(named, judge, options.answer, requirements=requirements, tests=False)
+            graders = graders_of_run(named, judge, options.answer, requirements=requirements)
             session = Session(options, writer, graders, self.models.model(judge) if judge else connected, self.models.limit_calls)
             session.capabilities = self.models.capabilities
             refinement = self._refinement(request, session)

@@ -189,7 +189,7 @@ TOOLS: dict[str, ToolEntry] = {
             "grade",
             "Grade an answer",
             "Grade an answer and change nothing: a score from 0 to 1, and for each grader the reason and what to change. With "
-            "requirements alone no model is called, and it is instant.",
+            "requirements alone no model is called, unless the server has a judge, and it is instant.",
             GradeInput,
             GradeResult,
             grade_answer,

@@ -26,7 +26,7 @@ from ..perform import Roles
 from ..plans import Plan
 from ..plans.prompts import prompts_of
 from ..refinement import log_default_judge, resolve_model
-from ..session import Session, graders_of_run
+from ..session import Session, graders_for_columns
 from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings
 from ..storage.journal import Journal
 from ..sync import run_sync
@@ -211,8 +211,7 @@ class BatchRun:
         """Return the session of the run and the plan for its rows. Without endpoints it is only for checks."""
         hold = endpoints.hold if endpoints else check_batch_model if self.config.engine == "provider-batch" else None
         dataset, _ = await self._load()
-        requirements, tests = (bool(each) for each in (dataset.shape.columns.requirements, dataset.shape.columns.tests))
-        graders = graders_of_run(self.graders, self.judge, options.answer, requirements=requirements, tests=tests)
+        graders = graders_for_columns(self.graders, self.judge, options.answer, dataset.shape.columns)
         return await make_session(self.config, self.model, graders, self.judge, options, hold)
 
     def _name_default_judge(self, session: Session) -> None:
@@ -302,7 +301,7 @@ class BatchRun:
 
     def _check(self, dataset: BatchDataset, summary: DatasetSummary, session: Session) -> Roles:
         """Return the roles of the session. Raises ConfigError if no row could be processed."""
-        _, roles = session.common_panel() if dataset.shape.columns.requirements else session.resolve_panel((), has_tests=True)
+        _, roles = session.common_panel() if dataset.shape.columns.requirements else session.resolve_panel(())
         if not summary.with_response and roles.writer is None:
             why = dataset.missing_response_reason
             if self.config.mode == "grade":

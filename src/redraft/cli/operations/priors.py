@@ -291,7 +291,7 @@ async def _find_key(names: GradingNames, where: str) -> PriorsKey | None:
     if writer is None:
         raise ConfigError(f"{where} does not name the model that wrote: name it with --model")
     judge = parse_model(names.judge)
-    graders = graders_of_run(load_graders(names.grader, names.rubric), judge, None, requirements=False, tests=False)
+    graders = graders_of_run(load_graders(names.grader, names.rubric), judge, None)
     session = Session(Options(), writer, graders, judge or None)
     try:
         return session.priors_key

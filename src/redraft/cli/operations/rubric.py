@@ -135,7 +135,7 @@ async def _induce(cases: list[Any], start: Rubric, arguments: RubricArguments) -
         raise ConfigError(NO_MODEL)
     judge = parse_model(arguments.judge)
     announce_sources(writer, judge)
-    graders = graders_of_run(Judge(start, start.name), judge, None, requirements=False, tests=False)
+    graders = graders_of_run(Judge(start, start.name), judge, None)
     options = Options.from_settings(cast("Settings", {**arguments.session_settings(), "cache": {}}))
     session = Session(options, writer, graders, judge or None)
 
