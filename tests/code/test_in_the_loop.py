@@ -146,11 +146,9 @@ async def test_the_default_grader_of_code_with_tests(answer, tests, graders, pan
 
 async def test_tasks_with_and_without_tests_share_a_session():
     """Each is graded by what it has."""
-    judge = redraft.ScriptedModel(['{"criteria": {}, "done": true}'])
     tasks = [Task("Write f.", tests="assert f() == 1"), Task("Write f, too.")]
-    results = await redraft.refine_many(
-        tasks, redraft.ScriptedModel(["def f():\n    return 1"] * 2), None, judge, answer="code:python", max_iterations=0
-    )
+    writer = redraft.ScriptedModel(["def f():\n    return 1"] * 2)
+    results = await redraft.refine_many(tasks, writer, answer="code:python", max_iterations=0)
     assert [[grader.name for grader in result.trace.panel] for result in results] == [["answer", "tests"], ["answer"]]
 
 

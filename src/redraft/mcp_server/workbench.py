@@ -43,8 +43,8 @@ class Workbench:
     """The models and graders of a server. `close` closes the models.
 
     `models`: the names that a call may choose from, the first by default; each may be several, separated by commas. Empty: one is
-    looked for when it is needed. False: there is none. `judge`: the model that judges; False: none does. `graders`: those that calls
-    may name besides those that `foreign_grader` allows. `traces`: the folder in which the traces of refinements are stored.
+    looked for when it is needed. False: there is none. `judge`: the model that judges; False: none does. `graders`: those that
+    calls may name besides those that `foreign_grader` allows. `traces`: the folder in which the traces of refinements are stored.
     """
 
     def __init__(
