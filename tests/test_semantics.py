@@ -327,7 +327,7 @@ async def test_repairs_do_not_raise_the_number_of_calls():
         ({"max_iteration": 3}, "did you mean 'max_iterations'"),
         ({"graders": "helpfulnes:x"}, "helpfulnes"),
         ({"graders": "juge"}, "did you mean 'judge'"),
-        ({"graders": []}, "nothing to grade with"),
+        ({"graders": []}, "nothing grades this task"),
         ({"graders": Judge}, "instance"),
         ({"graders": lambda: 1}, "must take (text)"),
         ({"graders": lambda text, *, model: 1}, "must take (text)"),

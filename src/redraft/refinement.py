@@ -39,7 +39,7 @@ from .requirements import parse, reads_file
 from .requirements.spec import check_foreign_spec
 from .reservations import Reservations
 from .result import Result, result_or_raise
-from .session import Session
+from .session import Session, graders_for_tasks
 from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
 from .telemetry import RecordSteps, record_refinement
 
@@ -85,10 +85,27 @@ class Refinement:
 
 async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
     """Prepare a refinement and check all arguments before any call is made. Raises ConfigError."""
-    session = Session(options, await resolve_model(model), graders, judge)
+    session = await open_session([task], model, graders, judge, options)
     deadline_at = options.deadline_at
     refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
     return in_rounds(refinement, lambda: limits_left(session, deadline_at))
+
+
+async def open_session(tasks: Iterable[TaskInput], model: Any, graders: Any, judge: Any, options: Options) -> Session:
+    """Return the session of a run with these tasks. Raises ConfigError."""
+    given = [task.task if isinstance(task, Trace) else task for task in tasks]
+    named = graders_for_tasks(graders, judge, options.answer, [task for task in given if isinstance(task, Task)])
+    session = Session(options, await resolve_model(model), named, judge or None)
+    log_default_judge(session)
+    return session
+
+
+def log_default_judge(session: Session) -> None:
+    """Log which model the default judge asks, if nothing is named that grades."""
+    if note := session.default_judge_note:
+        from .log import log  # it imports logging
+
+        log.info(note)
 
 
 def limits_left(session: Session, deadline_at: float | None) -> Left:

@@ -129,6 +129,7 @@ def test_sighup_reads_the_configuration_again(upstream, tmp_path):
     config = write_config(tmp_path / "gateway.toml", upstream, default="")
     with serve("--config", str(config), "--no-access-log", folder=tmp_path) as process:
         assert ask(process, model="refine/careful").status_code == 404
+        assert "refine/default: the default judge grades" in json.loads(process.stderr.readline())["message"]
         write_config(config, upstream, default="", careful="max-iterations = 5")
         process.send_signal(signal.SIGHUP)
         assert "read again" in json.loads(process.stderr.readline())["message"]

@@ -176,6 +176,8 @@ def _hint(error: RedraftError) -> str:
         return f"`redraft graders {grader}` shows what it needs of a task and of an answer" if _is_named_grader(grader) else ""
     if isinstance(error, GradingError) and "its score is None (" in str(error) and "never scores" not in str(error):
         return ""  # the grader says what is missing
+    if isinstance(error, GradingError) and error.result and any(grader.model_free for grader in error.result.trace.panel):
+        return "try another --judge"  # something that is computed grades already
     if isinstance(error, ModelUnavailableError) and ("the proxy " in str(error) or not (error.retryable or error.status)):
         return ""  # (such as a certificate that is not trusted) the message says what to do
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")

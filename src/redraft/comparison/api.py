@@ -20,7 +20,7 @@ from .labels import read_labels
 from .readers import read_results
 from .report import ComparisonReport
 from .results import RunResults, pair_results
-from .variants import DEFAULT_JOURNAL, OWN_SETTINGS, ComparisonRun, check_judge, ranks_answers, reread
+from .variants import DEFAULT_JOURNAL, OWN_SETTINGS, ComparisonRun, ranks_answers, reread
 
 
 async def compare(
@@ -84,8 +84,8 @@ async def compare(
     run = ComparisonRun(Path(settings.get("journal") or DEFAULT_JOURNAL), graders, judge, _batch_settings(settings))
     ranks = ranks_answers(graders)
     if tasks is not None:
-        run.judge = check_judge((a, b), graders, judge, model)
         rows = reread(tasks)
+        run.check_judge((a, b), rows, model)
         sides = [await run.run(variant, rows, model) for variant in (a, b)]
     else:
         sides = [read_results(source, score=score, columns=result_columns) for source in (a, b)]

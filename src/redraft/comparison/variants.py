@@ -14,6 +14,7 @@ from statistics import fmean
 from time import monotonic
 from typing import Any, cast
 
+from ..answers import as_answer_form
 from ..checks import format_value
 from ..core.serialize import pack
 from ..core.task import Task
@@ -23,7 +24,7 @@ from ..options import Options
 from ..runs import BatchReport, BatchSettings, batch
 from ..runs.config import columns_of, run_name
 from ..runs.dataset import open_dataset
-from ..session import Session, needs_judge, resolve_graders
+from ..session import Session, graders_for_columns, needs_judge, resolve_graders
 from ..settings import VALIDATION_SETTINGS, Settings
 from ..storage.journal import Journal
 from ..tables.sources import open_source
@@ -53,6 +54,21 @@ class ComparisonRun:
     usage: Usage = NO_USAGE
     _began: float = field(default_factory=monotonic, init=False)
     _names: list[str] = field(default_factory=list, init=False)
+
+    def check_judge(self, variants: Sequence[Any], tasks: Any, model: Any) -> None:
+        """Set the judge of both variants. Raises ConfigError for a wrong variant, or if each would be judged by its own model."""
+        own = [variant_settings(variant)[1] for variant in variants]
+        if self.judge is not None or not needs_judge(self.graders):
+            return
+        if any("model" in each for each in own) and (self.graders is not None or self._default_judge_grades(tasks)):
+            raise ConfigError("judge: name one model that judges both, or each would judge itself")
+        self.judge = None if self.graders is None else model
+
+    def _default_judge_grades(self, tasks: Any) -> bool:
+        """Whether neither the tasks nor the settings name something that grades."""
+        settings = self.settings
+        dataset = open_dataset(open_source(tasks), columns_of(settings.get("columns")), "error", settings.get("limit"))
+        return graders_for_columns(None, None, as_answer_form(settings.get("answer")), dataset.shape.columns) is None
 
     async def run(self, variant: Any, tasks: Any, model: Any) -> RunResults:
         """Answer the tasks by a variant, and grade the answers. Raises RedraftError if the run ended early."""
@@ -181,16 +197,6 @@ def _content_hash(own: Mapping[str, Any]) -> str:
     contents = {name: value.read_bytes().hex() if isinstance(value, Path) else value for name, value in own.items()}
     contents["model"] = getattr(own.get("model"), "identity", own.get("model"))
     return hash_task({name: value for name, value in contents.items() if isinstance(value, str | int | float | bool)})[:8]
-
-
-def check_judge(variants: Sequence[Any], graders: Any, judge: Any, model: Any) -> Any:
-    """Return the judge of both variants. Raises ConfigError for a wrong variant, or if each would be judged by its own model."""
-    own = [variant_settings(variant)[1] for variant in variants]
-    if judge is not None or not needs_judge(graders):
-        return judge
-    if any("model" in each for each in own):
-        raise ConfigError("judge: name one model that judges both, or each would judge itself")
-    return model
 
 
 def ranks_answers(graders: Any) -> bool:

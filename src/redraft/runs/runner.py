@@ -364,9 +364,9 @@ async def make_session(  # noqa: PLR0917
     if config.mode == "grade":
         options = replace(options, max_iterations=0, editor=False)
         judge = next(iter(alternative_models(model)), None) if judge is None else judge
-        judge = False if judge is None and graders is not None and not needs_judge(graders) else judge
+        judge = False if judge is None and not needs_judge(graders) else judge
         writer, judge = False, await resolve_model(judge)
-    session = Session(options, await resolve_model(writer), graders, judge, hold)
+    session = Session(options, await resolve_model(writer), graders, judge or None, hold)
     session.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))

@@ -21,6 +21,7 @@ from ...errors import RedraftError
 from ...options import load_template
 from ...plans.self_refine import BestOfN
 from ...result import Result, error_data, format_score
+from ...session import graders_for_tasks, needs_judge
 from ...sync import run_sync
 from ...text import strip_control_sequences
 from ..errors import INTERRUPTED, exit_code
@@ -108,8 +109,8 @@ async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
     callbacks = {"on_record": display.record, "on_step": display.step}
     request = build_request(a, trace, plan=plan, draft_prompt=None, editor=repairs, max_iterations=0, **callbacks)
     if names:
-        needs_no_model = bool(task.requirements) and request.graders is None and request.judge is None
-        request = replace(request, model=False if needs_no_model else await find_model(a.model) or False)
+        needs_model = needs_judge(graders_for_tasks(request.graders, request.judge, request.options.answer, [task]))
+        request = replace(request, model=(await find_model(a.model) or False) if needs_model else False)
     return await run_request(request, display)
 
 

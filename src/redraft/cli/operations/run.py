@@ -27,7 +27,7 @@ from ...text import pluralize, strip_control_sequences
 from ..command_classes import ConfiguredCommand
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
 from ..errors import INTERRUPTED, exit_code, handle_sigterm
-from ..output import check_output, print_answer, warning
+from ..output import check_output, notice, print_answer, warning
 from ..progress import (
     JsonReporter,
     PlainReporter,
@@ -210,6 +210,8 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
                 "no model was found, so only the built-in editor is used", "`redraft models` shows where Redraft looked for one"
             )
         announce_sources(refinement.session.writer, refinement.session.judge)
+        if note := refinement.session.default_judge_note:
+            notice(note)
         report_unused_prices(refinement.session.options.prices, refinement.session.writer, refinement.session.judge)
         display.begin(refinement.trace)
         _report_priors(refinement, as_json=display.as_json)
