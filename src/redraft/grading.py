@@ -21,7 +21,7 @@ from .graders.base import gather_or_cancel
 from .options import Options
 from .refinement import Refinement, final_trace, make_refinement, resolve_model
 from .requirements.spec import check_foreign_spec
-from .result import Result, result_or_raise
+from .result import Result, conclusion_error
 from .session import Session, needs_judge
 from .settings import GRADE_SETTINGS, Settings, Validation
 from .sync import run_sync
@@ -206,9 +206,8 @@ async def _report_of(refinement: Refinement, semaphore: asyncio.Semaphore) -> Gr
     try:
         async with semaphore:
             trace = await final_trace(refinement)
-        if not any(isinstance(record, Feedback) for record in trace.records):
-            result_or_raise(trace, strict_budget=False)
-        return GradeReport(trace)
+        has_feedback = any(isinstance(record, Feedback) for record in trace.records)
+        return GradeReport(trace, None if has_feedback else conclusion_error(Result(trace)))
     except RedraftError as error:
         return GradeReport(error.result.trace if isinstance(error.result, Result) else refinement.trace, error)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Any, Self, TypeAlias
@@ -30,7 +30,7 @@ from .plans import UNLIMITED, Left, NoiseAwarePlan, Plan, PlanDecision, outcome_
 from .plans.limits import asks_model
 from .plans.prompts import DraftPrompt, RefinePrompt, prompts_of
 from .plans.rounds import RoundByRound, returns_rounds
-from .plans.self_refine import nothing_graded_note
+from .plans.self_refine import full_note
 from .protocols import Perform, Store
 from .quality.calibration import Calibration
 from .quality.priors import Priors
@@ -60,6 +60,7 @@ class Refinement:
     reservations: Reservations | None = None
     next_steps: Plan | None = None  # called instead of the plan: a wrapper that records or prices its decisions
     fingerprint: Callable[[str], str] | None = None  # of a grader by its name on the panel
+    graders: Mapping[str, Any] = field(default_factory=dict)  # by their names on the panel
 
     @property
     def answer(self) -> AnswerForm[Any] | None:
@@ -72,8 +73,9 @@ class Refinement:
         return Result(trace, error, self.answer, self.plan)
 
     def result_or_raise(self, trace: Trace) -> Result[Any]:
-        """Return the result of a finished trace. Raises its error if nothing was graded."""
-        return result_or_raise(trace, strict_budget=self.session.options.strict_budget, answer=self.answer, plan=self.plan)
+        """Return the result of a finished trace. Raises its error (see `result_or_raise`)."""
+        strict = self.session.options.strict_budget
+        return result_or_raise(trace, strict_budget=strict, graders=self.graders, answer=self.answer, plan=self.plan)
 
 
 async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
@@ -172,6 +174,7 @@ def make_refinement(
         options.store,
         reservations=reservations,
         fingerprint=partial(session.cached_fingerprint, roles),
+        graders=roles.graders,
     )
 
 
@@ -379,12 +382,9 @@ def with_outcome(trace: Trace, plan: Plan, reason: StopReason | None = None, not
     if reason is None and failure is not None:
         reason, note = failure.stop_reason or StopReason.FAILED, failure.message
     if reason is None:
-        reason, note = (
-            (StopReason.DONE, "the plan has no more steps")
-            if trace.graded_candidates
-            else (StopReason.FAILED, nothing_graded_note(trace))
-        )
-    return trace + outcome_if_stopped(plan, trace, reason, note)
+        graded = bool(trace.graded_candidates)
+        reason, note = (StopReason.DONE, "the plan has no more steps") if graded else (StopReason.FAILED, "")
+    return trace + outcome_if_stopped(plan, trace, reason, full_note(trace, note))
 
 
 async def finish_refinement(refinement: Refinement) -> Result[Any]:
