@@ -347,7 +347,6 @@ def test_an_answer_that_breaks_a_schema_is_not_returned_by_the_gateway(cause, dr
 @pytest.mark.parametrize("mode", ["refine", "best"])
 def test_without_a_text_there_is_an_error(mode, tmp_path):
     """Python raises, the command line exits with 1, and a row says what was sent, not that it was not tried."""
-    deadline = 0.5
     for deadline in EXTENSIONS:
         writer = ChatServer(lambda messages, n: None)
         try:
@@ -478,16 +477,15 @@ async def test_failed_grades_of_the_first_drafts_do_not_end_the_work(name):
             assert model.calls == settings.get("drafts", 1)
 
 
-async def test_a_judge_that_is_down_gets_no_further_texts():
+@pytest.mark.parametrize("settings", [{}, {"noise_aware": False}])
+async def test_a_judge_that_is_down_gets_no_further_texts(settings):
     """They would be paid for, and not graded either."""
-    model, judge = ScriptedModel(["a", "b", "c"]), ScriptedModel([ModelUnavailableError("down", status=503)] * 9)
-    for settings in ({}, {"noise_aware": False}):
-        model.calls = 0
-        result = await redraft.refine("q", ScriptedModel(["a", "b", "c"]), Judge(), judge, retries=0, **settings)
-        assert (result.value, result.usage_calls if hasattr(result, "usage_calls") else result.usage.calls) == ("a", 2)
+    judge = ScriptedModel([ModelUnavailableError("down", status=503)] * 9)
+    result = await redraft.refine("q", ScriptedModel(["a", "b", "c"]), Judge(), judge, retries=0, **settings)
+    assert (result.value, result.usage.calls) == ("a", 2)
 
 
-# ---- interruptions and exit codes
+# ---- exit codes
 
 
 @pytest.mark.parametrize("stop", StopReason)

@@ -81,13 +81,13 @@ async def refine(
 
     Returns:
         The best answer with its score, the reason why the work stopped, and the trace. At the end of a budget or deadline it
-            is the best so far.
+            is the best so far. If nothing graded it, its score is None, and the note in `metadata` says what is missing.
 
     Raises:
         ConfigError: An argument is wrong. Raised before any call.
         ModelError: No answer could be obtained.
-        GradingError: No answer could be graded.
-        BudgetExhaustedError: The budget or the time ran out before anything was graded; with `strict_budget` also afterwards.
+        GradingError: A grader of your own raised an error, or gave no score, for every answer.
+        BudgetExhaustedError: The budget or the time ran out before there was an answer; with `strict_budget` also afterwards.
     """
     options = Options.from_settings(settings, answer)
     return await finish_refinement(await prepare_refinement(task, model, graders, judge, options))
@@ -147,9 +147,9 @@ async def stream(
 ) -> AsyncGenerator[Trace, None]:
     """Refine, and yield the trace after each new record.
 
-    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that a limit that ends the run early, such
-    as a budget, raises no error: it is the reason in the outcome. If the generator is cancelled or closed early, it
-    makes no further call.
+    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that what ends the run, such as a budget,
+    or a model or grader that fails, raises no error: it is the reason in the outcome. If the generator is cancelled or closed
+    early, it makes no further call.
 
     Args:
         task: As in `refine`.

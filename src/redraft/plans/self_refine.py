@@ -182,7 +182,8 @@ def missing_grades_text(trace: Trace) -> str:
     given = Counter(f.grader for f in trace.feedback[trace.best.id]) if trace.best else Counter[str]()
     missing = [g.name for g in trace.scorers or trace.panel if g.name not in said and given[g.name] < g.repeats]
     waiting = f"{' and '.join('the judge' if name == 'judge' else name for name in missing)} had not answered" if missing else ""
-    what = "no answer was graded by all graders" if any(trace.feedback.values()) else "nothing could be graded"
+    has_score = any(f.score is not None for feedback in trace.feedback.values() for f in feedback)
+    what = "no answer was graded by all graders" if has_score else "nothing could be graded"
     failed = f"{what}{f' ({reasons})' if reasons else ''}" if said or not missing else ""
     return "; ".join(filter(None, [failed, waiting]))
 
