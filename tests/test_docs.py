@@ -149,6 +149,10 @@ def test_the_fastapi_service_answers():
         assert (status, events[-1]) == (200, {"kind": "Outcome", "score": 1.0, "best": "It is blue."})
         status, _ = asyncio.run(post(module.app, "/refine", {"prompt": ""}))
         assert status == 422
+        module.SETTINGS = {**module.SETTINGS, "graders": "judge", "judge": lambda messages: "I like it."}
+        status, body = asyncio.run(post(module.app, "/refine", {"prompt": "Which colour is the sky?"}))
+        answer = json.loads(body)
+        assert (status, answer["answer"], answer["score"], "cannot be read" in answer["note"]) == (200, "It is blue.", None, True)
     finally:
         del sys.modules["service"]
 

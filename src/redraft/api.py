@@ -84,13 +84,13 @@ async def refine(
 
     Returns:
         The best answer with its score, the reason why the work stopped, and the trace. At the end of a budget or deadline it
-            is the best so far.
+            is the best so far. If nothing graded it, its score is None, and the note in `metadata` says what is missing.
 
     Raises:
         ConfigError: An argument is wrong. Raised before any call.
         ModelError: No answer could be obtained.
-        GradingError: No answer could be graded.
-        BudgetExhaustedError: The budget or the time ran out before anything was graded; with `strict_budget` also afterwards.
+        GradingError: A grader of your own raised an error, or gave no score, for every answer.
+        BudgetExhaustedError: The budget or the time ran out before there was an answer; with `strict_budget` also afterwards.
     """
     options = Options.from_settings(settings, answer)
     return await finish_refinement(await prepare_refinement(task, model, graders, judge, options))
@@ -150,9 +150,9 @@ async def stream(
 ) -> AsyncGenerator[Trace, None]:
     """Refine, and yield the trace after each new record.
 
-    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that a limit that ends the run early, such
-    as a budget, raises no error: it is the reason in the outcome. If the generator is cancelled or closed early, it
-    makes no further call.
+    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that what ends the run, such as a budget,
+    or a model or grader that fails, raises no error: it is the reason in the outcome. If the generator is cancelled or closed
+    early, it makes no further call.
 
     Args:
         task: As in `refine`.
@@ -281,7 +281,7 @@ def _result_of(finished: asyncio.Task[Result[Any]], refinement: Refinement) -> R
     return refinement.result(refinement.trace) if finished.cancelled() or finished.exception() else finished.result()
 
 
-def as_tasks(tasks: Any) -> list[TaskInput]:
+def as_tasks(tasks: Any) -> list[Task | Trace]:
     """Return the tasks in an iterable. Raises ConfigError for a single task, or anything else."""
     if isinstance(tasks, str | bytes | Mapping | Task | Trace | type) or not isinstance(tasks, Iterable):
         raise invalid_argument("tasks", "a list of prompts, of lists of messages, of rows, or of Tasks", tasks)

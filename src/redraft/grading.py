@@ -20,7 +20,7 @@ from .grade_report import GradeReport, GraderFeedback
 from .graders.base import gather_or_cancel
 from .options import Options
 from .refinement import Refinement, Sample, as_task, final_trace, is_pair, log_default_judge, make_refinement, resolve_model
-from .result import Result, result_or_raise
+from .result import Result, conclusion_error
 from .session import Session, graders_for_tasks, needs_judge
 from .settings import GRADE_SETTINGS, Settings, Validation
 from .sync import run_sync
@@ -178,9 +178,8 @@ async def _report_of(refinement: Refinement, semaphore: asyncio.Semaphore) -> Gr
     try:
         async with semaphore:
             trace = await final_trace(refinement)
-        if not any(isinstance(record, Feedback) for record in trace.records):
-            result_or_raise(trace, strict_budget=False)
-        return GradeReport(trace, None, refinement.callback_errors.texts)
+        has_feedback = any(isinstance(record, Feedback) for record in trace.records)
+        return GradeReport(trace, None if has_feedback else conclusion_error(Result(trace)), refinement.callback_errors.texts)
     except RedraftError as error:
         return GradeReport(
             error.result.trace if isinstance(error.result, Result) else refinement.trace, error, refinement.callback_errors.texts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -16,9 +16,11 @@ from .core.ranking import RankedAnswer, ranked_text, ranking, top_answers
 from .core.records import Artifact, Candidate, Failure, StopReason, ToolCall
 from .core.trace import Trace
 from .error_text import error_from_failure
-from .errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RedraftError
+from .errors import ERROR_TYPES, BudgetExhaustedError, ComputeLimitError, GradingError, ModelError, RedraftError
+from .graders.base import is_of_user
 from .middleware.budget import EXCESS_TEXT
 from .plans import Plan
+from .plans.self_refine import GRADING
 from .quality.calibration import labels_text
 from .quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
 from .quality.lineage import llm_graders
@@ -48,6 +50,8 @@ class Forecast:
 NO_SCORE_HINT = " (a grader that never scores has to say what to change, or done)"
 MAX_SHOWN_SCORES = 40
 SUCCESS_REASONS = {StopReason.TARGET, StopReason.DONE}
+LIMITS = {StopReason.BUDGET: "budget", StopReason.DEADLINE: "deadline"}  # the ends by a limit, with the name of the limit
+NO_FAULTS = (ModelError, ComputeLimitError)  # what a grader may raise though its code is right
 
 
 @dataclass(frozen=True)
@@ -397,37 +401,63 @@ def diagnosis_text(result: Result[Any]) -> str:
     return f"{diagnosis.kind}: {strip_control_sequences(diagnosis.message)}"
 
 
-def broken_musts(trace: Trace) -> list[str]:
-    """Return the musts that the best candidate does not meet; none for tool calls that are returned ungraded."""
-    if trace.best is None or (trace.outcome and trace.outcome.reason is StopReason.TOOL_CALLS):
+def broken_musts(trace: Trace, candidate: int | None = None) -> list[str]:
+    """Return the musts that a candidate, or the best one, was found not to meet."""
+    id = trace.best.id if candidate is None and trace.best else candidate
+    if id is None:
         return []
-    return [grader.name for grader in trace.scorers if grader.must and trace.grader_score(trace.best.id, grader) != 1]
+    return [grader.name for grader in trace.scorers if grader.must and trace.grader_score(id, grader) not in {None, 1}]
 
 
 def result_or_raise(
     trace: Trace,
     *,
     strict_budget: bool,
+    graders: Mapping[str, Any],
     answer: AnswerForm[T_co] | None = None,
     plan: Plan | None = None,
     callback_errors: tuple[str, ...] = (),
 ) -> Result[T_co]:
-    """Return the result of a finished trace. Raises its error if nothing was graded."""
+    """Return the result of a finished trace. Raises its error if there is no answer, or if a grader of the user never grades.
+
+    `graders` are those of the panel by their names.
+    """
     result = Result(trace, answer=answer, plan=plan, callback_errors=callback_errors)
-    if problem := _conclusion_error(trace, result, strict_budget=strict_budget):
-        problem.result = result if trace.candidates else None
-        raise problem
-    return result
+    if not trace.candidates or (strict_budget and result.stop in LIMITS):
+        raise conclusion_error(result)
+    if is_graded(trace) or not any(never_grades(trace, name) for name, grader in graders.items() if is_of_user(grader)):
+        return result
+    raise _nothing_graded_error(result)
 
 
-def _conclusion_error(trace: Trace, result: Result[Any], *, strict_budget: bool) -> RedraftError | None:
-    if result.stop in {StopReason.BUDGET, StopReason.DEADLINE} and (strict_budget or not trace.graded_candidates):
-        limit = trace.fatal_failure.limit if trace.fatal_failure else ""
-        what = limit or ("deadline" if result.stop == StopReason.DEADLINE else "budget")
-        note = trace.outcome.note if trace.outcome else ""
-        reasons = [] if trace.graded_candidates else grader_messages(trace)  # without them, a limit hides why nothing was graded
-        return BudgetExhaustedError("; ".join([note, *reasons]), limit=what, usage=trace.usage)
-    return None if trace.graded_candidates or result.stop is StopReason.TOOL_CALLS else _nothing_graded_error(trace)
+def is_graded(trace: Trace) -> bool:
+    """Whether the best answer is graded, or calls tools, so that it is returned ungraded by design."""
+    return bool(trace.graded_candidates) or (trace.outcome is not None and trace.outcome.reason is StopReason.TOOL_CALLS)
+
+
+def conclusion_error(result: Result[Any]) -> RedraftError:
+    """Return the error of a refinement without a grade: that of the limit that ended it, of its graders or of the model."""
+    trace = result.trace
+    if result.stop not in LIMITS:
+        return _nothing_graded_error(result)
+    limit = trace.fatal_failure.limit if trace.fatal_failure else ""
+    note = trace.outcome.note if trace.outcome else ""
+    return _with_result(BudgetExhaustedError(note, limit=limit or LIMITS[result.stop], usage=trace.usage), result)
+
+
+def _with_result(error: RedraftError, result: Result[Any]) -> RedraftError:
+    """Return the error with the result, if that has an answer."""
+    error.result = result if result.trace.candidates else None
+    return error
+
+
+def never_grades(trace: Trace, grader: str) -> bool:
+    """Whether a grader has graded no answer, and neither a limit nor a model that it asks is the cause."""
+    feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate if f.grader == grader]
+    if any(f.score is not None for f in feedback) or grader in trace.critics or any(c.grader == grader for c in trace.comparisons):
+        return False
+    failures = [f for f in trace.failures.values() if f.role in GRADING and f.step_slot[2] == grader and not f.stop_reason]
+    return bool(feedback) or any(not issubclass(ERROR_TYPES.get(f.error, Exception), NO_FAULTS) for f in failures)
 
 
 def sorted_failures(trace: Trace) -> list[Failure]:
@@ -441,8 +471,9 @@ def grader_messages(trace: Trace) -> list[str]:
     return [*dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures)]
 
 
-def _nothing_graded_error(trace: Trace) -> RedraftError:
-    """Return the error of a trace without a grade: of its graders if there is a text, else of the model."""
+def _nothing_graded_error(result: Result[Any]) -> RedraftError:
+    """Return the error of a refinement without a grade: of its graders if there is a text, else of the model."""
+    trace = result.trace
     failures = sorted_failures(trace)
     other_messages = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
     if trace.candidates:
@@ -457,7 +488,7 @@ def _nothing_graded_error(trace: Trace) -> RedraftError:
         what = "no answer was graded by all graders" if has_feedback else "no grader could say anything"
         error = GradingError(f"{what}: {'; '.join([*grader_messages(trace), *other_messages, *silent])}", usage=trace.usage)
         error.__cause__ = next((error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None)
-        return error
+        return _with_result(error, result)
     if not failures:
         return ModelError("no answer could be obtained", usage=trace.usage)
     return error_from_failure(failures[0], "; ".join(other_messages), trace.usage)

@@ -11,7 +11,7 @@ from ..cards import Measure
 from ..core.records import Candidate
 from ..core.trace import Trace
 from ..grade_report import GradeReport, GraderFeedback, grader_feedback
-from ..result import Result, format_score
+from ..result import Result, broken_musts, format_score
 from ..usage import Usage
 from ..validation.run import ValidationResult
 
@@ -128,7 +128,7 @@ class RefineResult(ToolResult):
         facts = [
             f"score {format_score(self.score)}",
             *unmet,
-            f"stopped: {self.stop}",
+            f"stopped: {self.stop}{f' ({self.note})' if self.score is None and self.note else ''}",
             f"{self.iterations} rewrites",
             str(self.usage),
         ]
@@ -185,7 +185,7 @@ class CompareResult(ToolResult):
                 rank=row.rank,
                 tie=row.tied,
                 score=row.score,
-                unmet=[g.name for g in trace.scorers if g.must and trace.grader_score(row.candidate.id, g) != 1],
+                unmet=broken_musts(trace, row.candidate.id),
                 graders=opinions(each for each in grader_feedback(trace, row.candidate.id) if each.repeats or each.failure),
             )
             for row in result.ranking

@@ -18,7 +18,7 @@ from ..grading import GradeSettings, grade
 from ..options import Options
 from ..plans.self_refine import BestOfN
 from ..refinement import Refinement, prepare_refinement, run_refinement
-from ..result import Result
+from ..result import Result, conclusion_error, is_graded
 from ..session import graders_for_tasks, needs_judge
 from ..settings import GRADE_SETTINGS, VALIDATION_SETTINGS, Settings
 from ..validation.api import ValidationSettings, validate
@@ -92,7 +92,10 @@ async def compare_answers(call: CompareInput, bench: Workbench, progress: CallPr
     plan = BestOfN(len(call.answers), repairs=False)
     options = Options.from_settings({**_settings(bench, progress), "plan": plan, "editor": False, "max_iterations": 0})
     refinement = await prepare_refinement(trace, model or False, graders, judge, options)
-    return CompareResult.from_result(await _finish(refinement, progress))
+    result = await _finish(refinement, progress)
+    if not is_graded(result.trace):  # without a ranking there is nothing to return
+        raise conclusion_error(result)
+    return CompareResult.from_result(result)
 
 
 async def validate_grader(call: ValidateInput, bench: Workbench, progress: CallProgress) -> ValidateResult:
