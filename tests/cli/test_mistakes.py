@@ -216,7 +216,8 @@ def test_an_interrupted_command_with_json_prints_only_json(folder, capfd, monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr("redraft.runs.BatchRun.from_arguments", interrupt)
-    assert main(["batch", "labelled.csv", "-o", "o.jsonl", "--model", "none", "--require", "words:1-"]) == 130
+    args = ["batch", "labelled.csv", "-o", "o.jsonl", "--model", "none", "--require", "words:1-", "--log-format", "json"]
+    assert main(args) == 130
     assert [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()] == ["error"]
 
 

@@ -139,8 +139,26 @@ def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
         os.environ["REDRAFT_DEBUG"] = "1"
 
 
-debug = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show a traceback with an error."
+COMMAND = "redraft.command"  # key in a context's `meta`: the command that runs
+
+
+def _note_command(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    ctx.meta[COMMAND] = ctx.command
+
+
+debug = group(
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        is_eager=True,
+        expose_value=False,
+        callback=_note_command,
+        help="Write messages as text, or as a JSON object on each line. Default: text.",
+    ),
+    click.option(
+        "--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show the traceback of an error."
+    ),
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")

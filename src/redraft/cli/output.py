@@ -1,8 +1,8 @@
 """Reads texts, and writes answers and messages: stdin, stdout, stderr and files. It knows nothing about refinements.
 
-Messages go to stderr: lines for people, or a JSON object on each line for programs. An object has an `event` (progress,
-notice, warning, error, report or traceback); notices, warnings and errors also have a `message`, often with a `hint` at what
-to do next.
+Messages go to stderr: lines for people, or with `--log-format json` a JSON object on each line. An object has an `event`
+(progress, notice, warning, error, report or traceback); notices, warnings and errors also have a `message`, often with a `hint`
+at what to do next.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def message_scope() -> Iterator[None]:
     finally:
         _format.json, _format.write = False, None
         logging.getLogger("redraft").removeHandler(_fallback_handler)
-        _hide_waits()
+        hide_waits()
         logging.getLogger().removeHandler(_warning_handler)
 
 
@@ -104,19 +104,14 @@ def _show_waits() -> None:
     _retry_logger.setLevel(logging.INFO)
 
 
-def _hide_waits() -> None:
+def hide_waits() -> None:
+    """Report no call that waits: for commands that make many calls and show their state."""
     _retry_logger.removeHandler(_wait_handler)
     _retry_logger.setLevel(logging.NOTSET)
 
 
 def use_json_messages() -> None:
-    """Write messages as JSON from now on, unless stderr is a terminal; library logs become warnings.
-
-    For commands that make many calls and show their state: they report no call that waits.
-    """
-    _hide_waits()
-    if sys.stderr.isatty():
-        return
+    """Write messages as JSON from now on; library logs become warnings."""
     _format.json = True
     logging.getLogger().addHandler(_warning_handler)
     for name, value in QUIET_LIBRARIES.items():

@@ -87,7 +87,7 @@ def list_(journal: str | None, as_json: bool) -> None:
     if not stored:
         notice(f"no runs; {describe_runs(stored, paths)}")
         return
-    from ..terminal import list_console, plain_table, text_line
+    from ..terminal import console, plain_table, text_line
 
     table = plain_table()
     table.add_column("run", overflow="fold")
@@ -98,7 +98,7 @@ def list_(journal: str | None, as_json: bool) -> None:
     for run in stored:
         counts = [f"{run.info.counts.get(status, 0):,}" for status in STATUSES]
         table.add_row(text_line(run.info.name), *counts, format_time(run.info.updated_at), text_line(str(run.path)))
-    list_console().print(table)
+    console(stderr=False).print(table)
 
 
 @runs.command()

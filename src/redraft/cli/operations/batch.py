@@ -83,6 +83,7 @@ class BatchArguments(SharedArguments):
 
 def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
     """Process the rows, or preview the run; show the report, and return the exit code."""
+    output.hide_waits()
     arguments = BatchArguments.from_values(values)
     _check(arguments, n_given=ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE)
     if arguments.batch.get("engine") == "ray":  # Ray reports the death of a worker on stdout, where the rows may go

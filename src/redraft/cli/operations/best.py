@@ -21,9 +21,8 @@ from ...options import load_template
 from ...plans.self_refine import BestOfN
 from ...result import Result, error_data, format_score
 from ...sync import run_sync
-from ...text import strip_control_sequences
 from ..errors import INTERRUPTED, exit_code
-from ..output import check_output, read_text, single_line, warning
+from ..output import check_output, notice, read_text, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
 from ..request import SharedArguments, build_request, find_model, make_task
 from ..terminal import console, text_line
@@ -142,9 +141,9 @@ def show_ranking(result: Result, ranking: Sequence[RankedAnswer], arguments: Bes
     else:
         lines.append(format_usage(result.usage, seconds))
     for text in lines:
-        click.echo(f"redraft: {single_line(text)}", err=True)
+        notice(text)
     for name in result.metadata["broken"]:
-        click.echo(f"redraft: still broken: {strip_control_sequences(name)}", err=True)
+        notice(f"still broken: {name}")
     if sys.stdout.isatty() and sys.stderr.isatty() and not arguments.output:
         click.echo(err=True)
 

@@ -41,7 +41,7 @@ from ..request import (
     load_graders,
 )
 from ..stored_runs import describe_runs, journal_paths, read_runs
-from ..terminal import console, list_console, text_line
+from ..terminal import console, text_line
 
 MAX_LISTED = 5  # unreadable rows that are listed one by one
 STYLES = {"better": "bold green", "worse": "bold red", "undecided": "bold yellow", "not worse": "bold green"}
@@ -134,7 +134,7 @@ def run_gate(ctx: click.Context, values: Mapping[str, Any]) -> int:
 def _compare(arguments: CompareArguments) -> ComparisonReport:
     """Return the report; unreadable rows are listed."""
     err = console(stderr=True)
-    with err.status("comparing ...") if err.is_terminal and arguments.calls else nullcontext():
+    with err.status("comparing ...") if err.is_interactive and arguments.calls else nullcontext():
         report = run_sync(_compare_graders(arguments) if arguments.are_graders else _compare_live(arguments))
     for reason in report.skipped[:MAX_LISTED]:
         warning(f"unreadable: {reason}")
@@ -270,7 +270,7 @@ def _label_columns(texts: tuple[str, ...]) -> dict[str, str]:
 
 def _show(line: str, verdict: str, report: ComparisonReport) -> None:
     """Print the verdict, the figures and the slices."""
-    out = list_console()
+    out = console(stderr=False)
     out.print(text_line(line, STYLES[verdict]))
     for text in report.summary()[1:]:
         out.print(text_line(text))

@@ -23,11 +23,11 @@ from ...result import Result, diagnosis_text, error_data
 from ...storage import JsonlStore, read_trace, write_atomic
 from ...storage.priors_store import PriorsStore
 from ...sync import run_sync
-from ...text import pluralize, strip_control_sequences
+from ...text import pluralize
 from ..command_classes import ConfiguredCommand
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
 from ..errors import INTERRUPTED, exit_code, handle_sigterm
-from ..output import check_output, print_answer, warning
+from ..output import check_output, messages_are_json, notice, print_answer, warning
 from ..progress import (
     JsonReporter,
     PlainReporter,
@@ -142,19 +142,19 @@ def _delete_if_empty(path: Path) -> None:
 
 def _report(result: Result, arguments: RunArguments, seconds: float) -> None:
     """Report the result on stderr."""
-    click.echo(f"redraft: {summary_line(result)}", err=True)
+    notice(summary_line(result))
     if not sys.stderr.isatty():
-        click.echo(f"redraft: {format_usage(result.usage, seconds)}", err=True)
+        notice(format_usage(result.usage, seconds))
     for comparison in [r for r in result.trace.records if isinstance(r, Comparison)][-1:]:
         warning(describe_comparison(comparison))
     if diagnosis := diagnosis_text(result):
-        click.echo(f"redraft: {' '.join(diagnosis.split())}", err=True)
+        notice(diagnosis)
     if changed := result.metadata["changed_fields"]:
-        click.echo(f"redraft: changed without being asked: {strip_control_sequences('; '.join(changed))}", err=True)
+        notice(f"changed without being asked: {'; '.join(changed)}")
     for name in result.metadata["broken"]:
-        click.echo(f"redraft: still broken: {strip_control_sequences(name)}", err=True)
+        notice(f"still broken: {name}")
     if result.stop.resumable:
-        click.echo(f"redraft: {_resume_advice(arguments)}", err=True)
+        notice(_resume_advice(arguments))
     if sys.stdout.isatty() and sys.stderr.isatty() and not arguments.output:
         click.echo(err=True)
 
@@ -191,7 +191,7 @@ class RefinementDisplay:
 def _make_reporter(progress: TraceProgress, *, as_json: bool) -> ProgressReporter:
     if as_json:
         return JsonReporter(progress)
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not messages_are_json():
         from ..terminal import LiveReporter, console
 
         if not console(stderr=True).is_dumb_terminal:
