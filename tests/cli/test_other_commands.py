@@ -45,9 +45,9 @@ def test_show_prints_answers_feedback_changes_and_usage(redraft, serve):
     assert done.returncode == 0 and server.calls == 4
     assert "The [-cat-]{+dog+} sat." in done.out
     assert "score 0.40" in done.out and "score 1.00 (+0.60)" in done.out and "→ say more" in done.out
-    assert "stopped: done" in done.out
+    assert "stopped: the judge is satisfied" in done.out
     assert re.search(r"score 1\.00 \(\+0\.60\) · estimated 0\.\d\d", done.out)
-    assert re.search(r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] by this judge \(observed 1\.00; ", done.out)
+    assert re.search(r"0\.\d\d -> 0\.\d\d \(the judge said 1\.00; ", done.out)
     data = json.loads(redraft("show", "t.jsonl", "--json").out)
     assert [c["score"] for c in data["candidates"]] == [0.4, 1.0]
     assert data["settings"]["model"] == server.model

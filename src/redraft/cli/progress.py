@@ -16,9 +16,9 @@ from ..core.serialize import record_to_json
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..core.trace import Trace
 from ..quality.diagnosis import selection_reason
-from ..result import Result, format_score, format_score_history, format_score_with_interval
+from ..result import Result, format_score, headline
 from ..usage import Usage
-from .output import notice, single_line
+from .output import notice
 
 
 class ProgressReporter(Protocol):
@@ -137,15 +137,8 @@ def print_event(event: str, **fields: Any) -> None:
 
 
 def summary_line(result: Result) -> str:
-    """Summarize a result in one line: its score, why the work ended, and why a higher-scoring answer was not kept."""
-    scores = format_score_history(result, " → ")
-    note = single_line(result.trace.outcome.note) if result.trace.outcome else ""
-    parts = [
-        f"score {format_score_with_interval(result)}" + (f" ({scores})" if "→" in scores or result.score_interval else ""),
-        f"stopped: {result.stop}" + (f" ({note})" if note else ""),
-        selection_reason(result.trace),
-    ]
-    return " · ".join(filter(None, parts))
+    """Summarize a result in one line: its scores, why the work ended, and why a higher-scoring answer was not kept."""
+    return " · ".join(filter(None, [headline(result), selection_reason(result.trace)]))
 
 
 def describe_step(step: Step) -> str:

@@ -19,7 +19,7 @@ from ...core.trace import Trace
 from ...errors import RedraftError
 from ...options import load_template
 from ...plans.self_refine import BestOfN
-from ...result import Result, error_data, format_score
+from ...result import Result, error_data, format_score, stop_phrase
 from ...sync import run_sync
 from ..errors import INTERRUPTED, exit_code
 from ..output import check_output, notice, read_text, warning
@@ -170,8 +170,8 @@ def _summary(result: Result, ranking: Sequence[RankedAnswer], arguments: BestArg
     equals = [_label(row.candidate, arguments) for row in others if row.tied and row.rank == first.rank]
     tie = f", a tie with {', '.join(equals)}: the earliest is kept" if equals else ""
     score = f" · score {format_score(result.score)}" if result.trace.pointwise_graders else ""
-    note = result.trace.outcome.note if result.trace.outcome else ""
-    early_stop = f" · stopped: {result.stop} ({note})" if result.stop.resumable else ""
+    note = f" ({result.trace.outcome.note})" if result.trace.outcome else ""
+    early_stop = f" · stopped: {stop_phrase(result.trace)}{note}" if result.stop.resumable else ""
     return f"best of {len(ranking)}: {_label(first.candidate, arguments)}{tie}{score}{early_stop}"
 
 
