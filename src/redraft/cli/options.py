@@ -32,6 +32,7 @@ from ..settings import (
     WholeNumber,
     info_of,
 )
+from .output import note_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 READABLE = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -139,11 +140,10 @@ def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
         os.environ["REDRAFT_DEBUG"] = "1"
 
 
-COMMAND = "redraft.command"  # key in a context's `meta`: the command that runs
-
-
-def _note_command(ctx: click.Context, param: click.Parameter, value: str) -> None:
-    ctx.meta[COMMAND] = ctx.command
+def _note_options(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    """Note the options of the command, by whose names messages call its arguments."""
+    named = [param for param in ctx.command.params if isinstance(param, click.Option) and param.name]
+    note_options({str(param.name): (max(param.opts, key=len), *param.secondary_opts) for param in named})
 
 
 debug = group(
@@ -153,7 +153,7 @@ debug = group(
         default="text",
         is_eager=True,
         expose_value=False,
-        callback=_note_command,
+        callback=_note_options,
         help="Write messages as text, or as a JSON object on each line. Default: text.",
     ),
     click.option(

@@ -71,7 +71,7 @@ class PlainConsole(Console):
                 super().print(content, **settings)
 
 
-def unpadded(content: Any) -> Any:
+def plain_content(content: Any) -> Any:
     """Return text without styles, a table as lines with tabs between the cells, and indented content as text; others unchanged."""
     match content:
         case Table():
@@ -81,7 +81,7 @@ def unpadded(content: Any) -> Any:
             lines = ["\t".join(str(cell).strip() for cell in row).rstrip("\t") for row in rows]
             return "\n".join([*([str(content.title)] if content.title else []), *lines])
         case Padding():
-            return indent(str(unpadded(content.renderable)), " " * content.left)
+            return indent(str(plain_content(content.renderable)), " " * content.left)
         case Text():
             return str(content)
     return content

@@ -18,13 +18,12 @@ from click.core import ParameterSource
 from ...answers import as_answer_form
 from ...errors import RedraftError
 from ...graders import Judge, must
-from ...result import error_data
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
 from ...session import default_graders
 from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
 from ...sync import reset_in_children, run_on_uvloop
 from .. import output
-from ..errors import FAILED, HINTS, INTERRUPTED, OK, handle_sigterm
+from ..errors import FAILED, HINTS, INTERRUPTED, OK, error_event, handle_sigterm
 from ..request import (
     SharedArguments,
     announce_sources,
@@ -96,7 +95,7 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
         return INTERRUPTED
     except RedraftError as error:
         if arguments.as_json:
-            output.write_event("error", stdout=arguments.json_on_stdout, **error_data(error))
+            output.write_event("error", stdout=arguments.json_on_stdout, **error_event(error))
         raise
     return OK if report is None else _show_report(*report, arguments)
 

@@ -19,9 +19,9 @@ from ...core.trace import Trace
 from ...errors import RedraftError
 from ...options import load_template
 from ...plans.self_refine import BestOfN
-from ...result import Result, error_data, format_score, stop_phrase
+from ...result import Result, format_score, stop_phrase
 from ...sync import run_sync
-from ..errors import INTERRUPTED, exit_code
+from ..errors import INTERRUPTED, error_event, exit_code
 from ..output import check_output, notice, read_text, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
 from ..request import SharedArguments, build_request, find_model, make_task
@@ -63,7 +63,7 @@ def run_command(ctx: click.Context, values: dict[str, Any]) -> int:
         if error.result is not None and not arguments.response:
             write_result(error.result, arguments.output, as_json=arguments.as_json)
         if arguments.as_json:
-            print_event("error", **error_data(error))
+            print_event("error", **error_event(error))
         raise
     ranked = result.ranking
     if arguments.as_json:

@@ -19,14 +19,14 @@ from ...errors import RedraftError, StoreError
 from ...plans.adaptive import Adaptive
 from ...quality.priors import Priors
 from ...refinement import Refinement, finish_refinement, prepare_refinement
-from ...result import Result, diagnosis_text, error_data
+from ...result import Result, diagnosis_text
 from ...storage import JsonlStore, read_trace, write_atomic
 from ...storage.priors_store import PriorsStore
 from ...sync import run_sync
 from ...text import pluralize
 from ..command_classes import ConfiguredCommand
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
-from ..errors import INTERRUPTED, exit_code, handle_sigterm
+from ..errors import INTERRUPTED, error_event, exit_code, handle_sigterm
 from ..output import check_output, messages_are_json, notice, print_answer, warning
 from ..progress import (
     JsonReporter,
@@ -87,7 +87,7 @@ def run_command(ctx: click.Context, values: dict[str, Any]) -> int:
         if error.result is not None:
             write_result(error.result, arguments.output, as_json=arguments.as_json)
         if arguments.as_json:
-            print_event("error", **error_data(error))
+            print_event("error", **error_event(error))
         raise
     if not arguments.as_json:
         _report(result, arguments, display.progress.seconds)
@@ -105,6 +105,11 @@ def _check(arguments: RunArguments) -> None:
             raise click.UsageError(f"--resume takes the task from its trace: leave out {', '.join(extra)}")
     elif not arguments.prompt and not arguments.response:
         raise click.UsageError('a prompt is missing, for example: redraft run "Explain quantum computing" --require words:80-200')
+    if arguments.trace and Path(arguments.trace).is_file() and Path(arguments.trace).stat().st_size:
+        raise click.UsageError(
+            f"--trace: {arguments.trace!r} exists already: resume it with redraft run --resume {shlex.quote(arguments.trace)} "
+            "-o FILE, or name another file (if the answer goes to a file by > FILE, the shell has emptied that already)"
+        )
     if arguments.output:  # a trace that is resumed replaces its own earlier answer
         check_output(arguments.output, overwrite=arguments.overwrite or bool(arguments.resume))
 
