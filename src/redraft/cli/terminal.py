@@ -61,7 +61,7 @@ class PlainConsole(Console):
         if self.is_terminal and not self._writes_json:
             super().print(*objects, **settings)
             return
-        for content in map(unpadded, objects or ("",)):
+        for content in map(plain_content, objects or ("",)):
             if self._writes_json:
                 for line in str(content).splitlines():
                     notice(line)

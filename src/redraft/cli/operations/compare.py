@@ -212,16 +212,16 @@ def _run_source(name: str, *, may_be_grader: bool) -> str:
 
     Raises ConfigError for a plain word that means neither, unless it may be the name of a grader.
     """
-    if _is_results(name) or Path(name).exists() or any(sign in name for sign in ":/\\*?"):
+    if Path(name).exists() or any(sign in name for sign in ":#/\\*?"):
         return name
     paths = journal_paths(None)
     runs = read_runs(paths, strict=False)
-    matches = [run for run in runs if run.info.name == name]
-    if not (matches or may_be_grader):
+    matches = [run for run in runs if name in {run.info.name, run.info.display_name}]
+    if not (matches or may_be_grader or _is_results(name)):
         raise ConfigError(
             f"there is no run or file {name!r}; {describe_runs(runs, paths)} (a data set of the Hugging Face hub is hf:{name})"
         )
-    return f"{matches[0].path}#{name}" if len(matches) == 1 else name
+    return f"{matches[0].path}#{matches[0].info.name}" if len(matches) == 1 else name
 
 
 def _check_results(*names: str) -> None:

@@ -247,13 +247,14 @@ class TrainingData:
 
     def _read_journal(self, name: str) -> None:
         with Journal(name, read_only=True) as journal:
-            runs = [run for run in journal.runs() if self.run in {None, run.name}]
+            runs = [run for run in journal.runs() if self.run in {None, run.name, run.display_name}]
             if not runs:
                 raise ConfigError(f"--run: {name} has no run {self.run!r}")
             for run in runs:
                 stride = max(1, run.counts.get("done", 0) // self.limit)
                 traces = (trace for row, trace in journal.traces(run.name) if row.status == "done")
-                self._add(self._key_of_run(run, name), islice(traces, 0, None, stride), f"run {run.name} in {Path(name).name}")
+                source = f"run {run.display_name} in {Path(name).name}"
+                self._add(self._key_of_run(run, name), islice(traces, 0, None, stride), source)
 
     def _add(self, key: PriorsKey | None, traces: Iterable[Trace], source: str) -> None:
         for trace in traces:
@@ -272,7 +273,7 @@ class TrainingData:
         try:
             return PriorsKey.from_data(data)
         except ValueError as error:
-            raise StoreError(f"{name}: run {run.name!r}: {error}") from error
+            raise StoreError(f"{name}: run {run.display_name!r}: {error}") from error
 
     def _named_key(self, trace: Trace | None, where: str) -> PriorsKey | None:
         """Return the model and graders that options name, completed from the trace. Raises ConfigError."""
