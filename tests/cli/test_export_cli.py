@@ -81,7 +81,7 @@ def test_rows_left_out_are_counted_by_reason(folder_with_run):
     done = folder_with_run("export", "mixed.jsonl", "-o", "pairs.jsonl")
     assert done.returncode == 0
     assert "5 examples from 5 rows of 8" in done.err
-    assert re.search(r"only one scored answer +3$", done.err, re.MULTILINE), done.err
+    assert re.search(r"only one scored answer\t3$", done.err, re.MULTILINE), done.err
 
 
 @pytest.mark.parametrize("output", ["pairs.jsonl", "folder", "-"])
