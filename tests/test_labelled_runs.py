@@ -103,7 +103,7 @@ async def test_a_run_says_what_stands_behind_its_score(cards, tmp_path):
     assert low < result.score < high
     data = result.to_dict()
     assert (data["score_basis"], data["score"]) == (BY_LABELS, result.score)
-    assert f"[{low:.2f}, {high:.2f}] {BY_LABELS} (observed 0.60" in result.summary()
+    assert f"(the judge said 0.60; 95 % between {low:.2f} and {high:.2f} {BY_LABELS})" in result.summary()
     json.dumps(data)
 
 

@@ -73,7 +73,7 @@ async def test_a_forecast_is_shown_stored_and_resumed_without_calls(tmp_path):
     assert result.value == "text 2" and result.score is None and result.score_interval is None
     low, high = result.forecast.interval
     assert low < result.forecast.mean < high
-    assert f"score unknown, forecast {result.forecast.mean:.2f} [{low:.2f}, {high:.2f}]" in result.summary()
+    assert f"unknown (expected {result.forecast.mean:.2f}; 95 % between {low:.2f} and {high:.2f})" in result.summary()
     assert result.to_dict()["forecast"] == {"mean": result.forecast.mean, "interval": (low, high)}
     again = Trace.from_json(result.trace.to_json())
     assert again.outcome == result.trace.outcome

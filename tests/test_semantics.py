@@ -204,7 +204,7 @@ async def test_a_summary_says_why_work_was_interrupted():
     from redraft.protocols import Reply
 
     result, _ = await run([Reply("a", finish_reason="length"), AuthenticationError("key gone")], by_table(a=0.4))
-    assert "stopped: failed (key gone)" in result.summary()
+    assert "stopped: a model or a grader failed (key gone)" in result.summary()
     assert "cut off at the token limit" in result.summary()
     assert result.metadata["truncated"] is True
 

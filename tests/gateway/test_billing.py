@@ -39,7 +39,7 @@ class Gateway:
             return ring.add(*args)
 
     def start(self):
-        command = [sys.executable, "-m", "redraft", "serve", "--config", "gateway.toml", "--no-access-log"]
+        command = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config", "gateway.toml", "--no-access-log"]
         environment = {**os.environ, "PYTHONWARNINGS": "default"}
         self.process = subprocess.Popen(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -374,7 +374,7 @@ def test_messages_that_nobody_can_write(tmp_path):
     (tmp_path / "gateway.toml").write_text(
         f'[gateway]\nfolder = "data"\nport = 0\n[models.small]\nurl = "http://127.0.0.1:{model.port}/v1"\nmodel = "tiny"\n'
     )
-    command = [sys.executable, "-m", "redraft", "serve", "--config", "gateway.toml"]
+    command = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config", "gateway.toml"]
     with (
         closing(model),
         open("/dev/full", "w") as full,

@@ -30,7 +30,7 @@ def upstream():
 def serve(*args, folder, start=True):
     """Run the command; yields the process, whose `url` is the address of the gateway if it starts."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "redraft", "serve", "--port", "0", "--folder", str(folder), *args],
+        [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--port", "0", "--folder", str(folder), *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -44,7 +44,7 @@ graders = ["words:3-3"]
 max-iterations = 1
 store = "off"
 """
-START = [sys.executable, "-m", "redraft", "serve", "--config"]
+START = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config"]
 
 
 @pytest.fixture

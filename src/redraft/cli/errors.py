@@ -136,7 +136,14 @@ def handle_sigterm(loop: AbstractEventLoop, handler: Callable[[], object]) -> It
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Show a Python warning of the library as a message."""
-    output.warning(str(message))
+    output.warning(output.in_options(str(message)))
+
+
+def error_event(error: RedraftError) -> dict[str, Any]:
+    """Return an error as plain data, in the words of the command line."""
+    from ..result import error_data
+
+    return {**error_data(error), "message": output.in_options(str(error))}
 
 
 def report_error(error: Exception) -> int:
@@ -146,7 +153,7 @@ def report_error(error: Exception) -> int:
     if not isinstance(error, RedraftError):
         output.error(f"{type(error).__name__}: {error}", "this is a bug; --debug shows the traceback")
         return FAILED
-    output.error(str(error) or type(error).__name__, _hint(error))
+    output.error(output.in_options(str(error)) or type(error).__name__, _hint(error))
     return USAGE if isinstance(error, ConfigError | WrongFileError) else FAILED
 
 

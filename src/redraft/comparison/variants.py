@@ -22,11 +22,11 @@ from ..errors import BudgetExhaustedError, ConfigError, GradingError, RedraftErr
 from ..middleware import Budget
 from ..options import Options
 from ..runs import BatchReport, BatchSettings, batch
-from ..runs.config import columns_of, run_name
+from ..runs.config import columns_of
 from ..runs.dataset import open_dataset
 from ..session import Session, graders_for_columns, needs_judge, resolve_graders
 from ..settings import VALIDATION_SETTINGS, Settings
-from ..storage.journal import Journal
+from ..storage.journal import Journal, run_name
 from ..tables.sources import open_source
 from ..usage import NO_USAGE, Usage
 from ..validation.cases import LabelledCase

@@ -554,9 +554,14 @@ class Trace:
 
     @cached_view
     def score_history(self) -> list[float | None]:
-        """The scores of the candidates in order, without candidates that were replaced before they were fully graded."""
-        ids = [c.id for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
-        return [self.scores[id] for id in ids if not (self.scores[id] is None and id in self.replaced_ids)]
+        """The scores of `scored_candidates`."""
+        return [self.scores[c.id] for c in self.scored_candidates]
+
+    @property
+    def scored_candidates(self) -> list[Candidate]:
+        """The candidates in order, without candidates that were replaced before they were fully graded."""
+        changed = [c for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
+        return [c for c in changed if not (self.scores[c.id] is None and c.id in self.replaced_ids)]
 
     @cached_view
     def problems_by_attempt(self) -> dict[int, tuple[tuple[Any, ...], list[str]]]:

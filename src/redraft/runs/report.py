@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
+from html import escape
 from math import sqrt
 from typing import Any
 
 from ..core.records import StopReason
+from ..text import strip_control_sequences
 from ..usage import Usage
 from .forecast import RunForecast
 from .progress import BatchProgress, Mean, format_price
@@ -286,6 +288,10 @@ class BatchReport:
             *(self.forecast.summary() if self.forecast else []),
         ]
         return list(filter(None, lines))
+
+    def _repr_html_(self) -> str:
+        rows, *lines = (escape(strip_control_sequences(line)) for line in self.summary())
+        return f"<p>{rows}</p><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
 
     def _idle_line(self) -> str:
         """Return a line for a run in which no row was left to do; "" for others."""

@@ -98,7 +98,7 @@ def serving(folder, models, profiles="", gateway="", *, require_keys=False):
     environment = {**os.environ, "REDRAFT_HOME": str(folder / "home")}
     log = folder / "gateway.log"
     with log.open("wb") as file:
-        command = [sys.executable, "-m", "redraft", "serve", "--config", str(config)]
+        command = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config", str(config)]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment)
     running = GatewayProcess(port, state, log, process, config, environment)
     try:

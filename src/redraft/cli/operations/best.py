@@ -20,12 +20,11 @@ from ...core.trace import Trace
 from ...errors import RedraftError
 from ...options import load_template
 from ...plans.self_refine import BestOfN
-from ...result import Result, format_score
+from ...result import Result, format_score, stop_phrase
 from ...session import graders_for_tasks, needs_judge
 from ...sync import run_sync
-from ...text import strip_control_sequences
 from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
-from ..output import check_output, read_text, single_line, warning
+from ..output import check_output, notice, read_text, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
 from ..request import SharedArguments, build_request, find_model, make_task
 from ..terminal import console, text_line
@@ -142,9 +141,9 @@ def show_ranking(result: Result, ranking: Sequence[RankedAnswer], arguments: Bes
     else:
         lines.append(format_usage(result.usage, seconds))
     for text in lines:
-        click.echo(f"redraft: {single_line(text)}", err=True)
+        notice(text)
     for name in result.metadata["broken"]:
-        click.echo(f"redraft: still broken: {strip_control_sequences(name)}", err=True)
+        notice(f"still broken: {name}")
     warn_if_ungraded(result)
     if sys.stdout.isatty() and sys.stderr.isatty() and not arguments.output:
         click.echo(err=True)
@@ -172,8 +171,8 @@ def _summary(result: Result, ranking: Sequence[RankedAnswer], arguments: BestArg
     equals = [_label(row.candidate, arguments) for row in others if row.tied and row.rank == first.rank]
     tie = f", a tie with {', '.join(equals)}: the earliest is kept" if equals else ""
     score = f" · score {format_score(result.score)}" if result.trace.pointwise_graders else ""
-    note = result.trace.outcome.note if result.trace.outcome else ""
-    early_stop = f" · stopped: {result.stop} ({note})" if result.stop.resumable else ""
+    note = f" ({result.trace.outcome.note})" if result.trace.outcome else ""
+    early_stop = f" · stopped: {stop_phrase(result.trace)}{note}" if result.stop.resumable else ""
     what = f"best of {len(ranking)}" if first.rank else f"none of {len(ranking)} is graded, the one to return"
     return f"{what}: {_label(first.candidate, arguments)}{tie}{score}{early_stop}"
 
