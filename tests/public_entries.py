@@ -11,6 +11,8 @@ import sys
 import threading
 import traceback
 import uuid
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 FOLDER, THREADS = Path(sys.argv[1]), int(sys.argv[2])
@@ -185,6 +187,58 @@ def readers():
     return [len(list(iter_rows(FOLDER / name))) for name in ("rows.jsonl", "rows.csv")]
 
 
+class Endpoint(BaseHTTPRequestHandler):
+    """An endpoint with one answer."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        message = {"role": "assistant", "content": "A city by a river."}
+        body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 9}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments):
+        pass
+
+
+@cache
+def shared_model():
+    """Return a client that all threads use."""
+    import redraft
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return redraft.connect(f"http://127.0.0.1:{server.server_address[1]}/v1#model")
+
+
+@cache
+def shared_grader():
+    """Return a grader that all threads use."""
+    from redraft.graders import Checklist
+
+    return Checklist(["Is it a city?"])
+
+
+def over_http():
+    import redraft
+
+    result = redraft.refine_sync(PROMPTS[0], shared_model(), graders=["words:2-9", share], max_iterations=0)
+    return result.value, result.score, result.usage.calls
+
+
+def shared_objects():
+    import redraft
+
+    answer = {"reason": "so", "q1": {"evidence": "e", "change": "", "answer": "yes"}}
+    judge = redraft.ScriptedModel([json.dumps(answer)] * 9)
+    return redraft.grade_sync(("Which?", "A city."), graders=shared_grader(), judge=judge).score
+
+
 def connect():
     import redraft
 
@@ -217,12 +271,29 @@ ENTRIES = [
     graders,
     templates,
     readers,
+    over_http,
+    shared_objects,
     connect,
     repair,
 ]
 
 
+def fill_caches():
+    """Fill the caches of plans, so that each new entry drops another."""
+    from redraft.quality.filtering import TextScores, cached_filter
+    from redraft.quality.likelihood import Site
+    from redraft.quality.lineage import Node, TreeShape
+    from redraft.quality.priors import Priors
+    from redraft.quality.tree import cached_tree
+
+    for n in range(1100):
+        text = Node("draft", None, 1 + n / 1e6)
+        tree = cached_tree(TreeShape((text,), 1.0), Priors())
+        cached_filter(tree, (TextScores(text, Site(1 + n / 1e6, 1.0), ()),))
+
+
 def main():
+    fill_caches()
     rows = [{"id": n, "prompt": prompt} for n, prompt in enumerate(PROMPTS)]
     (FOLDER / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with (FOLDER / "rows.csv").open("w", newline="") as file:
@@ -235,8 +306,7 @@ def main():
 
     def work(place):
         start.wait()
-        for n in range(len(ENTRIES)):
-            entry = ENTRIES[(n + place) % len(ENTRIES)]
+        for entry in [*ENTRIES[place:], *ENTRIES[:place], *[refine_with_noise] * 10]:
             try:
                 found.append((entry.__name__, entry()))
             except BaseException:  # everything is to be seen
