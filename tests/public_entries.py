@@ -43,12 +43,11 @@ def refine_sync():
 def refine_with_noise():
     import redraft
 
-    scores = iter([0.4, 0.5, 0.55, 0.5, 0.6, 0.62, 0.6] * 9)
-    answers = iter(f"Draft {n}." for n in range(99))
-    writer = redraft.ScriptedModel([lambda _: next(answers)] * 99)
-    result = redraft.refine_sync(
-        PROMPTS[0], writer, graders=lambda text: next(scores), plan=redraft.Adaptive(), budget=redraft.Budget(calls=8)
-    )
+    scores, drafts = iter([2, 3, 3, 2, 4, 3, 4] * 9), iter(f"Draft {n}." for n in range(99))
+    judge = redraft.ScriptedModel([lambda _: verdict(next(scores), done=False)] * 99, name="judge")
+    writer = redraft.ScriptedModel([lambda _: next(drafts)] * 99)
+    plan, budget = redraft.Adaptive(), redraft.Budget(calls=12)
+    result = redraft.refine_sync(PROMPTS[0], writer, redraft.Judge({"truth": "It is true."}), judge, plan=plan, budget=budget)
     return result.value, result.score, result.stop
 
 
@@ -89,13 +88,14 @@ def grade():
 def judged():
     import redraft
 
-    judge = redraft.ScriptedModel([verdict] * 9, name="judge")
+    judge = redraft.ScriptedModel([verdict(5, done=True)] * 9, name="judge")
     result = redraft.refine_sync(PROMPTS[0], model(), redraft.Judge({"truth": "It is true."}), judge, max_iterations=1)
     return result.score, result.stop, judge.calls
 
 
-def verdict(_messages):
-    return json.dumps({"reason": "so", "criteria": {"truth": {"evidence": "e", "change": "", "score": 5}}, "done": True})
+def verdict(score, *, done):
+    criteria = {"truth": {"evidence": "e", "change": "more", "score": score}}
+    return json.dumps({"reason": "so", "criteria": criteria, "done": done})
 
 
 def typed():
@@ -306,7 +306,7 @@ def main():
 
     def work(place):
         start.wait()
-        for entry in [*ENTRIES[place:], *ENTRIES[:place], *[refine_with_noise] * 10]:
+        for entry in [*ENTRIES[place:], *ENTRIES[:place]]:
             try:
                 found.append((entry.__name__, entry()))
             except BaseException:  # everything is to be seen
