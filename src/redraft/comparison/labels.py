@@ -268,11 +268,13 @@ class _TextLabels:
                 given[key][text].append(scale.unit_label(float(case.label or 0.0), f"case {checks.format_value(case.id, 80)}"))
         differences, levels, partial = {}, {}, set()
         for pair in self.pairs:
-            known = {text: fmean(values) for text, values in given[pair.key].items()} if pair.key in given else {}
+            if pair.key not in given:
+                continue
+            known = {text: fmean(values) for text, values in given[pair.key].items()}
             a, b = pair.answer_shares
             of_a, of_b = _surplus(a, b), _surplus(b, a)
             mean_a, mean_b = _weighted_mean(known, of_a), _weighted_mean(known, of_b)
-            if known and mean_a is not None and mean_b is not None:
+            if mean_a is not None and mean_b is not None:
                 differences[pair.key] = sum(of_b.values()) * (mean_b - mean_a)
                 if not (of_a.keys() | of_b.keys()) <= known.keys():
                     partial.add(pair.key)
@@ -284,7 +286,7 @@ class _TextLabels:
 
     def _preferences(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
         """Return the labels of pairs of answers. Each answer of A meets each one of B; equal ones are a tie, and need no label."""
-        shares = {pair.key: pair.answer_shares for pair in self.pairs}
+        pairs = {pair.key: pair for pair in self.pairs}
         found: defaultdict[str, defaultdict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
         used = 0
         for case, _ in cases:
@@ -294,18 +296,18 @@ class _TextLabels:
             others = set(self._find(case, second))
             used_before = used
             for key in self._find(case, first):
-                a, b = shares[key]
                 if key not in others or first == second:
                     continue
+                a, b = pairs[key].answer_shares
                 for texts, win in (((first, second), win_of_second), ((second, first), -win_of_second)):
                     if texts[0] in a and texts[1] in b:
                         found[key][texts].append(win)
                         used = used_before + 1
         differences, partial = {}, set()
         for key, wins in found.items():
-            a, b = shares[key]
+            a, b = pairs[key].answer_shares
             weights = {texts: a[texts[0]] * b[texts[1]] for texts in wins}
-            different = 1 - sum(share * b.get(text, 0.0) for text, share in a.items())
+            different = 1 - sum(share * b.get(text, 0.0) for text, share in a.items() if text is not None)
             differences[key] = different * fmean((fmean(values) for values in wins.values()), weights.values())
             if sum(weights.values()) < different - TOLERANCE:
                 partial.add(key)
@@ -326,8 +328,8 @@ def _prompt_hash(task: Any) -> str:
 
 
 def _surplus(shares: Mapping[str | None, float], others: Mapping[str | None, float]) -> dict[str | None, float]:
-    """Return by how much each answer is more frequent than among the others."""
-    return {text: more for text, share in shares.items() if (more := share - others.get(text, 0.0)) > 0}
+    """Return by how much each answer is more frequent than among the others. None stands for unknown answers, all different."""
+    return {text: more for text, share in shares.items() if (more := share - (0.0 if text is None else others.get(text, 0.0))) > 0}
 
 
 def _weighted_mean(labels: Mapping[str | None, float], weights: Mapping[str | None, float]) -> float | None:

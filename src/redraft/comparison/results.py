@@ -60,7 +60,7 @@ class RunResults:
     read_task: Callable[[Mapping[str, Any]], Task | None] | None = field(default=None, repr=False, compare=False)
 
     def with_tasks(self) -> RunResults:
-        """Return the results with the task of each row. Few comparisons need tasks, and reading them takes most of the time."""
+        """Return the results with the task of each row. Few comparisons need those of both runs, and reading them takes time."""
         if self.read_task is None:
             return self
         return replace(self, rows=[self.with_task(row) for row in self.rows], read_task=None)
@@ -208,6 +208,8 @@ def _task_identity(run: RunResults, rows: Sequence[ResultRow]) -> Hashable:
 
 
 def _shares(rows: Sequence[ResultRow]) -> dict[str | None, float]:
+    if len(rows) == 1:  # as most are
+        return {rows[0].text: 1.0}
     return {text: n / len(rows) for text, n in Counter(row.text for row in rows).items()}
 
 
