@@ -101,7 +101,7 @@ README_PICTURE = Picture(
     "answer",
     "redraft view examples/recorded/library.jsonl",
     open_recorded,
-    530,
+    458,
     ("0.80", "0.94", "SmolLM2-135M-Instruct", "services, and information", "Feedback on answer 0", "reading grade 14.9"),
     DOCS,
 )
