@@ -132,7 +132,7 @@ def test_blocks_that_need_another_package_are_python():
 
 def test_the_fastapi_service_answers():
     """Both endpoints of the how-to guide answer ASGI requests."""
-    pytest.importorskip("fastapi", reason="the guide needs FastAPI, which is an extra of the tests")
+    pytest.importorskip("fastapi", reason="no fastapi")
     blocks = examples.BLOCK.findall((ROOT / "docs" / "how-to" / "fastapi.md").read_text())
     code = next(code for _, title, code in blocks if title == "service.py")
     module = type(sys)("service")

@@ -71,7 +71,7 @@ async def test_a_thread_without_work_ends(monkeypatch):
     assert await run_in_thread(current_thread) is not thread
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork exists on POSIX only")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork")
 def test_a_forked_child_starts_threads_of_its_own():
     subprocess.run([sys.executable, "-W", "ignore", "-c", IN_A_FORKED_CHILD], check=True, timeout=60)
 

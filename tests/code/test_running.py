@@ -16,8 +16,9 @@ from redraft.code import arun_tests, parse_tests, run_tests
 from redraft.code.loader import load
 from redraft.code.program import complete_program
 from redraft.code.session import IMPORTED, runner_settings
-from redraft.errors import ConfigError, SandboxUnavailableError
+from redraft.errors import ConfigError
 from redraft.sandbox import Limits, Sandbox
+from require import require_sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20)
@@ -271,11 +272,7 @@ def test_a_file_for_pytest_runs_apart_from_the_program(tier):
 
     In a sandbox that lets nothing be written, pytest gets the file from memory.
     """
-    chosen = Sandbox(tier)
-    try:
-        chosen.tier
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
+    chosen = require_sandbox(tier)
     tests = parse_tests(STACK_TESTS)
     names = [f"test_push_and_pop[{value}]" for value in (1, "a", None)] + ["TestErrors::test_empty", "TestErrors::test_size"]
     right = run_tests(STACK, tests, sandbox=chosen)
@@ -443,7 +440,7 @@ def test_modules_of_a_sandbox_change_nothing_where_they_are_imported():
     assert builtins.callable is before
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc")
 async def test_cancelling_at_any_time_leaves_nothing_open():
     """A call may be cancelled while its process starts; its descriptors are closed, too."""
     tests = parse_tests([{"input": [1], "output": 1}], "f")

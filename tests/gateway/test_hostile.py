@@ -367,7 +367,7 @@ async def test_names_and_figures_need_a_key(tmp_path, path):
 # ---- the machine
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full disk")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_messages_that_nobody_can_write(tmp_path):
     """With stderr on a full disk, requests are answered, the configuration is read again, and the end is a gentle one."""
     model = ChatServer(lambda messages, n: "Yes.")

@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from require import as_root
 
 from redraft.errors import ConfigError, StoreError, StoreLockedError
 from redraft.gateway.exchange import GatewayError
@@ -473,7 +474,7 @@ def test_a_full_disk_refuses_new_requests_and_charges_later(ring, store):
     assert ring.spending_today(ring.stored_keys()[0]).spent == NANO // 10
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
+@as_root
 def test_keys_that_root_adds_can_be_read_by_the_service(tmp_path):
     """In the folder of another user, all files are that user's."""
     os.chown(tmp_path, 12345, 12345)

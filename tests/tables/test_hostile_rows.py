@@ -289,7 +289,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read there")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.slow(but_each=3)
 def test_small_file_uses_little_memory(tmp_path, name):
