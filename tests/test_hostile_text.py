@@ -43,7 +43,7 @@ def low_limit(monkeypatch):
 
 WORDS = "the quick brown fox jumps over the lazy dog "
 KNOWN = {
-    "newlines": (["sentences:3"], "\n" * 200_000, None),
+    "newlines": (["sentences:3"], "\n" * 200_000 + "x", None),
     "carriage returns": (["no_duplicate_sentences", "sentences:3"], "a" + "\r" * 200_000 + "b", None),
     "boxed answers as JSON": (["json"], "x " + r"\boxed{1}" * 1100, None),
     "braces as JSON": (["json", "words:2-"], "{" * 90_000, None),

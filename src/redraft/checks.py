@@ -114,7 +114,7 @@ def text(name: str, value: Any, *, optional: bool = False, allow_blank: bool = F
     """Raise ConfigError unless the value is text that is not blank; `optional` allows None, `allow_blank` blank text."""
     if value is None and optional:
         return
-    if not isinstance(value, str) or not (allow_blank or not is_blank(value)):
+    if not isinstance(value, str) or not (allow_blank or value.strip()):
         raise invalid_argument(name, f"text{'' if allow_blank else ' that is not blank'}{_OR_NONE[optional]}", value)
 
 

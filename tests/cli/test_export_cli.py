@@ -55,7 +55,8 @@ def test_rows_removed_from_the_input_are_left_out(folder_with_run):
 
     def run_and_export(rows):
         (folder_with_run.folder / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        assert folder_with_run("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas").returncode == 0
+        command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas", "--overwrite")
+        assert folder_with_run(*command).returncode == 0
         folder_with_run("export", "out.jsonl", "-o", "pairs.jsonl", "--overwrite")
         traces = folder_with_run("runs", "export", "out.jsonl", "-o", "-").out.splitlines()
         (run,) = json.loads(folder_with_run("runs", "--json").out)

@@ -149,3 +149,22 @@ def test_a_trace_from_a_pipe_is_shown(redraft):
     )
     assert done.returncode == 0, done.stderr
     assert "fine" in done.stdout and "longer than 134,217,728 bytes" in done.stderr
+
+
+def test_a_blank_response_is_no_response(redraft):
+    """`run` needs a prompt to write one; `grade` and `best` name the file."""
+    (redraft.folder / "blank.txt").write_text("\ufeff \n")
+    (redraft.folder / "text.txt").write_text("a text")
+    require = ("--require", "no_commas", "--model", "none")
+    for command, said in (
+        (("run", "--response", "blank.txt", *require), "blank.txt is blank, which is no response: give a PROMPT"),
+        (("run", "Write.", "--response", "blank.txt", *require), "blank.txt is blank, which is no response"),
+        (("grade", "Write.", "--response", "blank.txt", "--require", "no_commas"), "there is no response to grade"),
+        (
+            ("grade", "Write.", "--response", "text.txt", "--response", "blank.txt", "--require", "no_commas"),
+            "blank.txt: there is no",
+        ),
+        (("best", "--response", "text.txt", "--response", "blank.txt", *require), "blank.txt is blank, which is no answer"),
+    ):
+        done = redraft(*command)
+        assert (done.returncode, said in done.err) == (2, True), done.err
