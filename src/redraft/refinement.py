@@ -88,7 +88,7 @@ async def open_session(tasks: Iterable[TaskInput], model: Any, graders: Any, jud
     """Return the session of a run with these tasks. Raises ConfigError."""
     given = [task.task if isinstance(task, Trace) else task for task in tasks]
     named = graders_for_tasks(graders, judge, options.answer, [task for task in given if isinstance(task, Task)])
-    session = Session(options, await resolve_model(model), named, judge or None)
+    session = Session(options, await resolve_model(model), named, None if judge is False else judge)
     log_default_judge(session)
     return session
 

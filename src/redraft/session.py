@@ -448,7 +448,7 @@ def graders_of_run(
             _check_asks_none(grader)
     if tests is not None and (answer is None or answer.name == PYTHON_CODE) and not any(map(_runs_tests, known)):
         named.append(tests)
-    if judge and not any(map(asks_judge, known)):
+    if judge is not None and judge is not False and not any(map(asks_judge, known)):
         return [*named, *_default_judge()]
     is_named = graders is not None or judge is False or requirements or tests is not None or answer is not None
     return named if is_named else None

@@ -177,7 +177,9 @@ async def _grade(tasks: Sequence[Task], locations: Sequence[str], arguments: Gra
     else:
         judge = False
     announce_sources(judge)
-    if graders is None and judge:
+    if graders is None:
+        if not judge:
+            raise ConfigError("there is nothing to grade with: give --require SPEC, --grader NAME or a --model to judge")
         notice(default_judge_note(connect(judge).name))
     if len(tasks) == 1 and not locations[0]:
         return [await grade(tasks[0], graders, judge, answer=answer, **settings)]
