@@ -169,8 +169,10 @@ class Session:
         return isinstance(self.graders, list) and any(isinstance(grader, TestsOfTask) for grader in self.graders)
 
     def grades(self, task: Task) -> bool:
-        """Whether anything grades the task of a row: what the run names, or its own requirements."""
-        return self.graders != [] or self.options.answer is not None or bool(task.requirements)
+        """Whether anything grades a task: what the run names, or what the task does."""
+        if self.graders is None or self.options.answer is not None or task.requirements:
+            return True
+        return any(task.tests or not isinstance(grader, TestsOfTask) for grader in _as_list(self.graders))
 
     def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return the panel and the roles for tasks with these requirements (see `setup`). Raises ConfigError."""

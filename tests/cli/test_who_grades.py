@@ -407,13 +407,14 @@ def test_a_preview_of_rows_that_nothing_grades(endpoint, tmp_path, redraft):
     assert "Write f." in done.out
 
 
-@pytest.mark.parametrize("face", ["refine_many", "grade_many"])
-def test_a_task_that_nothing_grades_is_an_error_before_any_call(face, endpoint):
+def test_a_task_that_nothing_grades_is_a_failure_or_an_error(endpoint):
     """Who grades is decided once for all tasks: requirements of one of them leave no default judge for the others."""
     tasks = [Task("Write f.", CODE, requirements=[WORDS]), Task("Write g.", CODE)]
-    work = redraft.refine_many(tasks, endpoint.model) if face == "refine_many" else grade_many(tasks)
-    with pytest.raises(ConfigError, match=r"s\[1\]: nothing grades this task"):
-        asyncio.run(work)
+    graded, other = asyncio.run(grade_many(tasks))
+    assert (graded.score, other.score, type(other.error)) == (1.0, None, ConfigError)
+    assert "nothing grades this task" in str(other.error)
+    with pytest.raises(ConfigError, match=r"tasks\[1\]: nothing grades this task"):
+        asyncio.run(redraft.refine_many(tasks, endpoint.model))
     assert not endpoint.server.calls
 
 
