@@ -17,6 +17,7 @@ from .options import Options
 from .refinement import (
     Refinement,
     TaskInput,
+    as_task,
     final_trace,
     finish_refinement,
     in_rounds,
@@ -66,7 +67,8 @@ async def refine(
     Every error carries the best answer so far as `.result`, or None.
 
     Args:
-        task: A prompt, chat messages, a `Task`, or a `Trace` to continue, whose requirements name no files.
+        task: A prompt, chat messages, a `Task`, a pair `(prompt, response)` or a mapping such as {"query": ..., "response": ...},
+            as in `grade`, or a `Trace` to continue, whose requirements name no files.
         model: The model that writes: a name such as "openai:gpt-4o-mini", a `Model`, a function `(messages) -> str`, sync or
             async, or a client that you have (see `connect`). Of a list, the next one answers while those before it are out of
             service. None looks for one (see `redraft models`) and works with the editor alone if there is none; False means
@@ -82,13 +84,13 @@ async def refine(
 
     Returns:
         The best answer with its score, the reason why the work stopped, and the trace. At the end of a budget or deadline it
-            is the best so far.
+            is the best so far. If nothing graded it, its score is None, and the note in `metadata` says what is missing.
 
     Raises:
         ConfigError: An argument is wrong. Raised before any call.
         ModelError: No answer could be obtained.
-        GradingError: No answer could be graded.
-        BudgetExhaustedError: The budget or the time ran out before anything was graded; with `strict_budget` also afterwards.
+        GradingError: A grader of your own raised an error, or gave no score, for every answer.
+        BudgetExhaustedError: The budget or the time ran out before there was an answer; with `strict_budget` also afterwards.
     """
     options = Options.from_settings(settings, answer)
     return await finish_refinement(await prepare_refinement(task, model, graders, judge, options))
@@ -148,9 +150,9 @@ async def stream(
 ) -> AsyncGenerator[Trace, None]:
     """Refine, and yield the trace after each new record.
 
-    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that a limit that ends the run early, such
-    as a budget, raises no error: it is the reason in the outcome. If the generator is cancelled or closed early, it
-    makes no further call.
+    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that what ends the run, such as a budget,
+    or a model or grader that fails, raises no error: it is the reason in the outcome. If the generator is cancelled or closed
+    early, it makes no further call.
 
     Args:
         task: As in `refine`.
@@ -279,8 +281,8 @@ def _result_of(finished: asyncio.Task[Result[Any]], refinement: Refinement) -> R
     return refinement.result(refinement.trace) if finished.cancelled() or finished.exception() else finished.result()
 
 
-def as_tasks(tasks: Any) -> list[TaskInput]:
+def as_tasks(tasks: Any) -> list[Task | Trace]:
     """Return the tasks in an iterable. Raises ConfigError for a single task, or anything else."""
     if isinstance(tasks, str | bytes | Mapping | Task | Trace | type) or not isinstance(tasks, Iterable):
-        raise invalid_argument("tasks", "a list of prompts, of lists of messages, or of Tasks", tasks)
-    return list(tasks)
+        raise invalid_argument("tasks", "a list of prompts, of lists of messages, of rows, or of Tasks", tasks)
+    return [task if isinstance(task, Trace) else as_task(task, f"tasks[{n}]") for n, task in enumerate(tasks)]

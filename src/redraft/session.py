@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import checks
 from .answers import AnswerForm, AnswerGrader
+from .bounded_cache import BoundedCache
 from .core.task import Task
 from .core.trace import Panel, PanelGrader
 from .editor import FormEditor
@@ -32,7 +33,7 @@ from .middleware import (
 from .middleware.adapt import adapt
 from .middleware.cache import cache
 from .middleware.call_costs import CostEstimator
-from .middleware.messages import offer_own_tools, without_unrequested_tool_calls
+from .middleware.messages import checked_reply, offer_own_tools
 from .middleware.retry import retry
 from .middleware.timeout import timeout
 from .models import connect
@@ -132,7 +133,8 @@ class Session:
     cached_priors: Priors | None = field(default=None, init=False)
     cached_calibration: JudgeCalibration | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
-    _fingerprints: dict[int, tuple[Any, str]] = field(default_factory=dict, init=False)
+    callback_errors: Counter[str] = field(default_factory=Counter, init=False)  # see `CallbackErrors`
+    _fingerprints: BoundedCache[int, tuple[Any, str]] = field(default_factory=lambda: BoundedCache(MAX_CACHED_SETUPS), init=False)
 
     def __post_init__(self) -> None:
         self.budget_tracker = BudgetTracker(self.options.budget)
@@ -307,11 +309,9 @@ class Session:
     def cached_fingerprint(self, roles: Roles, grader: str) -> str:
         """Return the same, computed once for each grader."""
         key = id(roles.graders[grader])
-        if key not in self._fingerprints:
-            while len(self._fingerprints) >= MAX_CACHED_SETUPS:
-                del self._fingerprints[next(iter(self._fingerprints))]
-            self._fingerprints[key] = roles.graders[grader], self.fingerprint(roles, grader)
-        return self._fingerprints[key][1]
+        if (known := self._fingerprints.get(key)) is None:
+            self._fingerprints[key] = known = roles.graders[grader], self.fingerprint(roles, grader)
+        return known[1]
 
     def with_graders(self, graders: Any) -> Session:
         """Return a session for other graders that shares the budget, the limit and the models."""
@@ -365,8 +365,8 @@ class Session:
         price = self._price_or_raise(model)
         endpoint = endpoint_label(model)
         call = model.complete if _enforces_timeout(model, options.timeout) else timeout(model.complete, options.timeout, endpoint)
-        check_tools = partial(without_unrequested_tool_calls, endpoint, may_offer_tools=not hasattr(model, "tools"))
-        call = with_cost(call, price, check_tools)
+        check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
+        call = with_cost(call, price, check)
         call = availability.guard(call) if availability else call
         if self.limit_calls:
             call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)

@@ -32,6 +32,7 @@ from ..settings import (
     WholeNumber,
     info_of,
 )
+from .output import note_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 READABLE = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -139,8 +140,25 @@ def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
         os.environ["REDRAFT_DEBUG"] = "1"
 
 
-debug = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show a traceback with an error."
+def _note_options(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    """Note the options of the command, by whose names messages call its arguments."""
+    named = [param for param in ctx.command.params if isinstance(param, click.Option) and param.name]
+    note_options({str(param.name): (max(param.opts, key=len), *param.secondary_opts) for param in named})
+
+
+debug = group(
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        is_eager=True,
+        expose_value=False,
+        callback=_note_options,
+        help="Write messages as text, or as a JSON object on each line. Default: text.",
+    ),
+    click.option(
+        "--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show the traceback of an error."
+    ),
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")

@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from .. import models
+from ..checks import is_blank
 from ..core.task import Task, validate_tools
 from ..core.trace import Trace
 from ..errors import ConfigError
@@ -121,9 +122,14 @@ def make_task(
     prompt = prompt or DEFAULT_PROMPT
     check_single_stdin(PROMPT=prompt, **{"--response": response, "--tools": tools})
     text = read_text("-", "PROMPT") if prompt == "-" else prompt
+    given = _read(response, "--response")
+    if given is not None and is_blank(given):
+        if prompt == DEFAULT_PROMPT:
+            raise click.UsageError(f"--response: {response} is blank, which is no response: give a PROMPT, or another file")
+        warning(f"--response: {response} is blank, which is no response")
     return Task(
         [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": text}],
-        _read(response, "--response"),
+        given,
         requirements=canonical_requirements(require),
         context=_read(context, "--context"),
         reference=_read(reference, "--reference"),

@@ -62,7 +62,8 @@ async def compare(
         result_columns: The columns of tables of results by role, if their names do not say it: id, prompt, messages, response.
         label_columns: The columns of the labels by role, as in `redraft.validation.validate`.
         label_scale: The lowest and the highest label, such as (1, 5); None: that of `redraft label`, or from 0 to 1.
-        cluster: A column of what several rows have in common, such as their document; they do not count as independent.
+        cluster: A column of what several rows have in common, such as their document; they do not count as independent. Default:
+            rows of equal tasks (prompt, context and reference) are one cluster, whatever their IDs. "id" counts each ID.
         slices: Columns, such as a topic, whose values are compared one by one, with intervals that hold for all values of all of
             these columns at once.
         margin: The loss that does not matter, in the unit of what the verdict is about: scores, labels from 0 to 1, or the share

@@ -35,9 +35,10 @@ from ..errors import (
     RedraftError,
 )
 from ..plans import Plan
+from ..plans.self_refine import full_note
 from ..protocols import Store
 from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement
-from ..result import grader_messages, parsed_answer
+from ..result import parsed_answer
 from ..session import Session, graders_of_run
 from ..usage import NO_USAGE, Usage
 from .config import GatewayLimits, Profile, ServedModel
@@ -210,7 +211,8 @@ def tool_turn_plan(plan: Plan, drafts: int) -> Plan:
         needed = [s for s in steps if isinstance(s, Grade | Compare) or (isinstance(s, Generate) and s.id < drafts)]
         if needed or any(isinstance(step, Stop) for step in steps):
             return needed or steps
-        return [Stop(trace.best.id if trace.best else None, StopReason.DONE, "a turn that calls tools is not rewritten")]
+        note = full_note(trace, "a turn that calls tools is not rewritten")
+        return [Stop(trace.best.id if trace.best else None, StopReason.DONE, note)]
 
     return decide
 
@@ -273,15 +275,8 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
         score=trace.score,
         iterations=trace.iterations,
         stop=str(outcome.reason) if outcome else "",
-        reason=_reason_of(trace),
+        reason=outcome.note if outcome else "",
     )
-
-
-def _reason_of(trace: Trace) -> str:
-    """Return why a refinement ended; if no grader could say anything, with what went wrong in the first of them."""
-    note = trace.outcome.note if trace.outcome else ""
-    failures = grader_messages(trace) if trace.score is None else []
-    return f"{note}: {failures[0][:500]}" if failures and failures[0] not in note else note
 
 
 def own_usage(trace: Trace, candidate: Candidate) -> Usage:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+from ..checks import is_blank
 from ..core.records import Candidate
 from ..core.task import Message, Task
 from ..core.trace import Trace
@@ -17,7 +18,7 @@ from ..grading import GradeSettings, grade
 from ..options import Options
 from ..plans.self_refine import BestOfN
 from ..refinement import Refinement, prepare_refinement, run_refinement
-from ..result import Result
+from ..result import Result, conclusion_error, is_graded
 from ..session import graders_for_tasks, needs_judge
 from ..settings import GRADE_SETTINGS, VALIDATION_SETTINGS, Settings
 from ..validation.api import ValidationSettings, validate
@@ -48,7 +49,7 @@ class ToolEntry:
 async def refine_answer(call: RefineInput, bench: Workbench, progress: CallProgress) -> RefineResult:
     """Refine an answer. Raises RedraftError."""
     model = await bench.model(call.model)
-    if model is None and not call.draft:
+    if model is None and is_blank(call.draft):
         raise ConfigError(NO_MODEL)
     task = _task(call, call, default=IMPROVE, response=call.draft or None)
     graders = bench.graders(call.graders, call.rubric)
@@ -77,6 +78,8 @@ async def grade_answer(call: GradeInput, bench: Workbench, progress: CallProgres
 async def compare_answers(call: CompareInput, bench: Workbench, progress: CallProgress) -> CompareResult:
     """Rank answers. Raises RedraftError."""
     task = _task(call, call, default=UNKNOWN_PROMPT)
+    if (blank := next((n for n, text in enumerate(call.answers) if is_blank(text)), None)) is not None:
+        raise ConfigError(f"answers[{blank}] is blank, which is no answer: leave it out")
     trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(call.answers)))
     graders = bench.graders(call.graders, call.rubric) or []
     judge, model = bench.named_judge, None
@@ -89,7 +92,10 @@ async def compare_answers(call: CompareInput, bench: Workbench, progress: CallPr
     plan = BestOfN(len(call.answers), repairs=False)
     options = Options.from_settings({**_settings(bench, progress), "plan": plan, "editor": False, "max_iterations": 0})
     refinement = await prepare_refinement(trace, model or False, graders, judge, options)
-    return CompareResult.from_result(await _finish(refinement, progress))
+    result = await _finish(refinement, progress)
+    if not is_graded(result.trace):  # without a ranking there is nothing to return
+        raise conclusion_error(result)
+    return CompareResult.from_result(result)
 
 
 async def validate_grader(call: ValidateInput, bench: Workbench, progress: CallProgress) -> ValidateResult:
@@ -137,7 +143,7 @@ def _task(asked: QuestionInput, by: GradedBy, *, default: str, response: str | N
 
     messages: list[Message] = [{"role": turn.role, "content": turn.content} for turn in asked.messages]
     return Task(
-        messages or (asked.prompt if asked.prompt.strip() else default),
+        messages or (default if is_blank(asked.prompt) else asked.prompt),
         response,
         requirements=[parse(spec, files=False).spec for spec in by.requirements],
         reference=by.reference or None,

@@ -20,6 +20,7 @@ from ..errors import ConfigError
 from ..garbage import rare_collection
 from ..graders.base import check_columns
 from ..graders.execution import check_graders
+from ..log import log
 from ..middleware import Budget
 from ..options import ROLE_ARGUMENTS, Options
 from ..perform import Roles
@@ -36,6 +37,7 @@ from ..tables.writers import Output, open_output, result_column_names
 from ..text import pluralize
 from .config import STDOUT, BatchCallbacks, BatchConfig, BatchSettings, lists_errors
 from .dataset import BatchDataset, DatasetSummary, UnusableDatasetError, open_dataset
+from .earlier_output import OutputCheck
 from .endpoints import LimitedEndpoints
 from .executors.processes import ProcessExecutor, ReadyProcesses
 from .executors.provider_batch import POLL, BatchEndpoints, check_batch_model
@@ -47,6 +49,7 @@ from .pilot import choose_pilot, pilot_config, with_forecast
 from .preview import BatchPreview, preview_run
 from .progress import BatchProgress
 from .report import BatchReport, ReportBuilder, build_report
+from .row_key import RowKeys
 from .runner import make_session, restore_capabilities
 from .sample_prompts import sample_prompts
 from .saved_summary import summarize
@@ -112,6 +115,11 @@ class BatchRun:
         if self._job:
             self._job.scheduler.end("interrupted", "", now=now)
 
+    def _check_stop(self) -> None:
+        """Raise StoppedEarlyError if `stop` was called."""
+        if self.is_stopped:
+            raise StoppedEarlyError
+
     async def check_rows(self, *, list_errors: bool = True) -> None:
         """Read and check all rows, as `go` does first. Raises ConfigError.
 
@@ -134,11 +142,23 @@ class BatchRun:
             self._check(dataset, summary, session)
             self._name_default_judge(session)
             preview = await asyncio.to_thread(preview_run, self.config, dataset, summary, session, plan, explain=explain)
+            notice = await asyncio.to_thread(self._output_notice, dataset, summary, RowKeys(session, plan))
+            preview = replace(preview, summary=(*preview.summary, notice)) if notice else preview
             rows = dataset.rows(summary.duplicates, _ignore)
             task = next((row.task for row in rows if session.grades(row.task)), None)
             return replace(preview, prompts=await sample_prompts(session, plan, task)) if task else preview
         finally:
             await session.close()
+
+    def _output_notice(self, dataset: BatchDataset, summary: DatasetSummary, keys: RowKeys) -> str:
+        """Return what the run would say about the rows in its output, also if it would be refused."""
+        if not self.config.journal.exists():
+            return ""
+        with closing(Journal(self.config.journal, create=False, read_only=True)) as journal:
+            try:
+                return OutputCheck(self.config, dataset, summary, keys, journal, self._check_stop).notice()
+            except ConfigError as error:
+                return str(error)
 
     async def go(self) -> BatchReport:
         """Run the batch and return its report, whatever ends it.
@@ -187,8 +207,7 @@ class BatchRun:
 
         def count(rows: int) -> None:
             progress.read = rows
-            if self.is_stopped:
-                raise StoppedEarlyError
+            self._check_stop()
 
         source = open_source(config.source, spool=config.journal.parent, should_stop=lambda: self.is_stopped)
         dataset = open_dataset(source, config.columns, config.on_duplicate, config.limit)
@@ -248,6 +267,9 @@ class BatchRun:
         roles = self._check(dataset, summary, session)
         metadata = journal.metadata(config.name)
         config.check_files(metadata, dataset.source.paths)
+        check = OutputCheck(config, dataset, summary, RowKeys(session, plan), journal, self._check_stop)
+        if notice := await asyncio.to_thread(check.notice):
+            (self.say or log.info)(notice)
         restore_capabilities(session, config.name, journal)
         if session.options.budget:
             session.budget_tracker.spent.update(metadata.get("spent", {}))

@@ -17,12 +17,11 @@ from click.core import ParameterSource
 
 from ...errors import RedraftError
 from ...graders import must
-from ...result import error_data
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
 from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
 from ...sync import reset_in_children, run_on_uvloop
 from .. import output
-from ..errors import FAILED, HINTS, INTERRUPTED, OK, handle_sigterm
+from ..errors import FAILED, HINTS, INTERRUPTED, OK, error_event, handle_sigterm
 from ..request import (
     SharedArguments,
     announce_sources,
@@ -80,6 +79,7 @@ class BatchArguments(SharedArguments):
 
 def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
     """Process the rows, or preview the run; show the report, and return the exit code."""
+    output.hide_waits()
     arguments = BatchArguments.from_values(values)
     _check(arguments, n_given=ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE)
     if arguments.batch.get("engine") == "ray":  # Ray reports the death of a worker on stdout, where the rows may go
@@ -92,7 +92,7 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
         return INTERRUPTED
     except RedraftError as error:
         if arguments.as_json:
-            output.write_event("error", stdout=arguments.json_on_stdout, **error_data(error))
+            output.write_event("error", stdout=arguments.json_on_stdout, **error_event(error))
         raise
     return OK if report is None else _show_report(*report, arguments)
 

@@ -65,7 +65,7 @@ def run_command(values: Mapping[str, Any]) -> int:
     answers, bad = _answers(arguments)
     tasks, names = [each.task for each in answers], [each.name for each in answers]
     err = console(stderr=True)
-    with err.status("grading ...") if err.is_terminal else nullcontext():
+    with err.status("grading ...") if err.is_interactive else nullcontext():
         reports = run_sync(_grade(tasks, [each.location for each in answers], arguments))
     if arguments.as_json:
         click.echo(json.dumps(_as_data(reports, names), indent=2))

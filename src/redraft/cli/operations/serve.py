@@ -20,7 +20,7 @@ from ...models import find_model
 from ...models.openai_chat import Chat
 from ...models.registry import openai_url
 from ...sync import run_sync
-from ..output import messages_are_json, notice, use_json_messages, warning, write_event
+from ..output import hide_waits, messages_are_json, notice, warning, write_event
 
 if TYPE_CHECKING:
     from ...gateway.app import Gateway
@@ -55,7 +55,7 @@ def serve_gateway(options: ServeOptions) -> None:
     from ...gateway.access_log import access_log_on
     from ...gateway.server import GatewayServer, check_exposure
 
-    use_json_messages()
+    hide_waits()
     config = read_config(options)
     if not options.insecure:
         check_exposure(config)
