@@ -140,9 +140,10 @@ async def grade_tasks(
     session = await _open_session(tasks, graders, judge, answer, settings)
     try:
         deadline_at = session.options.deadline_at
+        graded = list(map(session.grades, tasks))
         refinements = [
-            _make_refinement(task, session, deadline_at, name) if session.grades(task) else task
-            for task, name in zip(tasks, names, strict=True)
+            _make_refinement(task, session, deadline_at, name) if grades or not any(graded) else task
+            for task, name, grades in zip(tasks, names, graded, strict=True)
         ]
         semaphore = asyncio.Semaphore(session.options.max_in_flight)
         return await gather_or_cancel(_report_of(refinement, semaphore) for refinement in refinements)
