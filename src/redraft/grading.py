@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 from . import checks
 from .core.records import Feedback
 from .core.task import Task
+from .core.trace import Trace
 from .errors import ConfigError, RedraftError
 from .grade_report import GradeReport, GraderFeedback
 from .graders.base import gather_or_cancel
 from .options import Options
 from .refinement import Refinement, Sample, as_task, final_trace, is_pair, log_default_judge, make_refinement, resolve_model
 from .result import Result, conclusion_error
-from .session import Session, graders_for_tasks, needs_judge
+from .session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
 from .settings import GRADE_SETTINGS, Settings, Validation
 from .sync import run_sync
 from .tables.columns import with_one_response
@@ -139,7 +140,11 @@ async def grade_tasks(
     session = await _open_session(tasks, graders, judge, answer, settings)
     try:
         deadline_at = session.options.deadline_at
-        refinements = [_make_refinement(task, session, deadline_at, name) for task, name in zip(tasks, names, strict=True)]
+        graded = list(map(session.grades, tasks))
+        refinements = [
+            _make_refinement(task, session, deadline_at, name) if grades or not any(graded) else task
+            for task, name, grades in zip(tasks, names, graded, strict=True)
+        ]
         semaphore = asyncio.Semaphore(session.options.max_in_flight)
         return await gather_or_cancel(_report_of(refinement, semaphore) for refinement in refinements)
     finally:
@@ -173,8 +178,10 @@ def _make_refinement(task: Task, session: Session, deadline_at: float | None, na
     return refinement
 
 
-async def _report_of(refinement: Refinement, semaphore: asyncio.Semaphore) -> GradeReport:
-    """Grade one response; an error is part of the report."""
+async def _report_of(refinement: Refinement | Task, semaphore: asyncio.Semaphore) -> GradeReport:
+    """Grade one response; an error is part of the report, also that nothing grades a task."""
+    if isinstance(refinement, Task):
+        return GradeReport(Trace(refinement), ConfigError(NOTHING_GRADES))
     try:
         async with semaphore:
             trace = await final_trace(refinement)

@@ -99,7 +99,7 @@ async def open_session(tasks: Iterable[Task | Trace], model: Any, graders: Any, 
     """Return the session of a run with these tasks. Raises ConfigError."""
     given = [task.task if isinstance(task, Trace) else task for task in tasks]
     named = graders_for_tasks(graders, judge, options.answer, given)
-    session = Session(options, await resolve_model(model), named, judge or None)
+    session = Session(options, await resolve_model(model), named, None if judge is False else judge)
     log_default_judge(session)
     return session
 

@@ -171,8 +171,10 @@ class Session:
         return isinstance(self.graders, list) and any(isinstance(grader, TestsOfTask) for grader in self.graders)
 
     def grades(self, task: Task) -> bool:
-        """Whether anything grades the task of a row: what the run names, or its own requirements."""
-        return self.graders != [] or self.options.answer is not None or bool(task.requirements)
+        """Whether anything grades a task: what the run names, or what the task does."""
+        if self.graders is None or self.options.answer is not None or task.requirements:
+            return True
+        return any(task.tests or not isinstance(grader, TestsOfTask) for grader in _as_list(self.graders))
 
     def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return the panel and the roles for tasks with these requirements (see `setup`). Raises ConfigError."""
@@ -448,7 +450,7 @@ def graders_of_run(
             _check_asks_none(grader)
     if tests is not None and (answer is None or answer.name == PYTHON_CODE) and not any(map(_runs_tests, known)):
         named.append(tests)
-    if judge and not any(map(asks_judge, known)):
+    if judge is not None and judge is not False and not any(map(asks_judge, known)):
         return [*named, *_default_judge()]
     is_named = graders is not None or judge is False or requirements or tests is not None or answer is not None
     return named if is_named else None

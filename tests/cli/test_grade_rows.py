@@ -69,13 +69,19 @@ def test_the_first_of_several_models_judges(redraft, serve, command):
     assert server.calls == len(rows) and "one model is expected" not in done.err, done.err
 
 
-def test_rows_without_requirements_are_judged_beside_others(redraft, serve):
-    """The judge is left out only if every row has requirements."""
+def test_a_row_that_nothing_grades_fails_beside_others(redraft, serve):
+    """The requirements of one row are what the table names: no judge is asked about the others."""
     server = serve(lambda messages, n: verdict_by(DEFAULT_RUBRIC, 4))
     rows = [{"prompt": "q", "response": "a", "requirements": ["words:1-5"]}, {"prompt": "q", "response": "b"}]
     (redraft.folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     done = redraft("grade", "rows.jsonl", "--model", server.model, "--json")
-    assert done.returncode == 0 and json.loads(done.out)[1]["score"] == 0.8, done.err
+    reports = json.loads(done.out)
+    assert (done.returncode, server.calls, [report["score"] for report in reports]) == (1, 0, [1.0, None]), done.err
+    assert "nothing grades this task" in reports[1]["error"]["message"]
+    done = redraft("grade", "rows.jsonl", "--model", server.model)
+    assert done.returncode == 1 and "row 2: nothing grades this task" in done.out
+    done = redraft("grade", "rows.jsonl", "--judge", server.model, "--json")
+    assert [report["score"] for report in json.loads(done.out)] == [0.8, 0.8], done.err
 
 
 @pytest.mark.parametrize(

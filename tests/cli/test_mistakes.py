@@ -104,7 +104,7 @@ TYPED = {
         2,
         ["pick", "'best'", "last or first or only"],
     ),
-    f"grade --response ok.txt --grader helpfulness {NONE}": (2, ["'helpfulness' asks a model", "give --model or --judge"]),
+    f"grade --response ok.txt --grader helpfulness {NONE}": (2, ["no judge is wanted", "'helpfulness' asks one"]),
     # what a grader needs
     f"grade --response ok.txt --grader numeric {NONE}": (2, ["'numeric'", "reference", "--reference FILE"]),
     f"grade --response ok.txt --grader numeric --reference no_number.txt {NONE}": (2, ["'numeric'", "one number", "'no number'"]),

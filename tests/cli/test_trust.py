@@ -444,6 +444,7 @@ def test_found_settings_do_not_lower_require_validated(world, monkeypatch, tmp_p
     write = world.write if where == "redraft.toml" else world.write_trace
     write({"require-validated": "warn"})
     args = ("run", "Say it") if where == "redraft.toml" else ("run", "--resume", where)
+    args = (*args, "--grader", "judge")
     code, _, err = world(*args, "--model", world.server.model)
     assert (code, world.server.calls) == (2, 0) and "redraft validate" in err
     code, _, err = world(*args, "--model", world.server.model, "--require-validated", "warn")

@@ -407,13 +407,14 @@ def test_a_preview_of_rows_that_nothing_grades(endpoint, tmp_path, redraft):
     assert "Write f." in done.out
 
 
-@pytest.mark.parametrize("face", ["refine_many", "grade_many"])
-def test_a_task_that_nothing_grades_is_an_error_before_any_call(face, endpoint):
+def test_a_task_that_nothing_grades_is_a_failure_or_an_error(endpoint):
     """Who grades is decided once for all tasks: requirements of one of them leave no default judge for the others."""
     tasks = [Task("Write f.", CODE, requirements=[WORDS]), Task("Write g.", CODE)]
-    work = redraft.refine_many(tasks, endpoint.model) if face == "refine_many" else grade_many(tasks)
-    with pytest.raises(ConfigError, match=r"s\[1\]: nothing grades this task"):
-        asyncio.run(work)
+    graded, other = asyncio.run(grade_many(tasks))
+    assert (graded.score, other.score, type(other.error)) == (1.0, None, ConfigError)
+    assert "nothing grades this task" in str(other.error)
+    with pytest.raises(ConfigError, match=r"tasks\[1\]: nothing grades this task"):
+        asyncio.run(redraft.refine_many(tasks, endpoint.model))
     assert not endpoint.server.calls
 
 
@@ -454,3 +455,57 @@ def test_no_hint_advises_what_was_done(options, advises, endpoint, tmp_path, red
     options = [endpoint.model if part == "MODEL" else part for part in options]
     done = redraft("run", "Write f.", "--model", endpoint.model, *options, "--max-iterations", 0)
     assert ("grade by requirements" in done.err) == advises
+
+
+@pytest.mark.parametrize("face", ["run", "best", "grade", "batch"])
+def test_a_rubric_is_something_that_is_named(face, endpoint, tmp_path, redraft):
+    """Its judge grades beside requirements, on the judge that is named; without a judge it is a usage error."""
+    (tmp_path / "rubric.toml").write_text('name = "mine"\n[criteria]\nclarity = "It is clear."\n')
+    (tmp_path / "rows.jsonl").write_text(json.dumps(Named().row))
+    (tmp_path / "answer.txt").write_text(CODE)
+    endpoint.verdict_on = lambda messages: verdict(5, ("clarity",))
+    command = {
+        "run": ["run", "Write f.", "--max-iterations", 0],
+        "best": ["best", "Write f.", "-n", 1],
+        "grade": ["grade", "Write f.", "--response", "answer.txt"],
+        "batch": ["batch", "rows.jsonl", "-o", "out.jsonl", "--max-iterations", 0, "--no-calibrate"],
+    }[face]
+    command += ["--model", endpoint.model, "--rubric", "rubric.toml", "--require", WORDS]
+    with pytest.raises(ConfigError, match="grader 'mine' asks one"):
+        check(redraft(*command, "--judge", "none"))
+    assert not endpoint.server.calls
+    check(redraft(*command, "--judge", endpoint.judge(Named(judge="judge"))))
+    assert endpoint.judged == {"judge": 1}
+
+
+def test_given_answers_are_ranked_by_requirements_without_a_model(endpoint, tmp_path, redraft):
+    """No model is looked for, unless a judge is named."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"It is {name}")
+    command = ["best", "--response", "a.txt", "--response", "b.txt", "--require", WORDS]
+    check(redraft(*command))
+    assert not endpoint.server.calls
+    check(redraft(*command, "--judge", endpoint.judge(Named(judge="judge"))))
+    assert endpoint.judged == {"judge": 2}
+
+
+def test_models_are_compared_by_the_requirements_of_the_tasks(endpoint, tmp_path, redraft):
+    """No judge is asked for: nothing else is named to grade by."""
+    rows = [{**Named([WORDS]).row, "prompt": f"Write f, number {n}."} for n in range(3)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    models = endpoint.model, endpoint.judge(Named(judge="judge"))
+    done = redraft("compare", *models, "--data", "rows.jsonl", "--journal", "c.journal")
+    assert done.returncode == 0, done.err
+    assert (endpoint.server.calls, endpoint.judged) == (6, {})
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Write f."}))
+    with pytest.raises(ConfigError, match="name one model that judges both"):
+        check(redraft("compare", *models, "--data", "rows.jsonl", "--journal", "d.journal"))
+
+
+def test_a_search_for_a_rubric_needs_a_judge(endpoint, tmp_path, redraft):
+    """Without one it is a usage error before any call."""
+    rows = [{"prompt": "q", "response": str(n), "label": n % 2} for n in range(8)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ConfigError, match="no judge is wanted"):
+        check(redraft("rubric", "--from", "rows.jsonl", "--model", endpoint.model, "--judge", "none", "-o", "r.toml"))
+    assert not endpoint.server.calls

@@ -381,7 +381,7 @@ async def make_session(  # noqa: PLR0917
         judge = next(iter(alternative_models(model)), None) if judge is None else judge
         judge = False if judge is None and not needs_judge(graders) else judge
         writer, judge = False, await resolve_model(judge)
-    session = Session(options, await resolve_model(writer), graders, judge or None, hold)
+    session = Session(options, await resolve_model(writer), graders, None if judge is False else judge, hold)
     session.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))

@@ -177,7 +177,9 @@ async def _grade(tasks: Sequence[Task], locations: Sequence[str], arguments: Gra
     else:
         judge = False
     announce_sources(judge)
-    if graders is None and judge:
+    if graders is None:
+        if not judge:
+            raise ConfigError("there is nothing to grade with: give --require SPEC, --grader NAME or a --model to judge")
         notice(default_judge_note(connect(judge).name))
     if len(tasks) == 1 and not locations[0]:
         return [await grade(tasks[0], graders, judge, answer=answer, **settings)]
@@ -220,10 +222,12 @@ def _show_table(reports: Sequence[GradeReport], names: Sequence[str]) -> None:
         table.add_column(text_line(header))
     for name, report in zip(names, reports, strict=True):
         by_name = report.by_name
-        cells = [_cell(by_name[grader]) for grader in graders]
+        cells = [_cell(by_name[grader]) if grader in by_name else "" for grader in graders]
         table.add_row(text_line(name), format_score(report.score), *cells)
     out.print(table)
     for name, report in zip(names, reports, strict=True):
+        if report.error and not report.feedback:
+            out.print(text_line(f"{name}: {report.error}", "red"))
         for feedback in report.feedback:
             if feedback.failure:
                 out.print(text_line(f"{name}: {_failure_text(feedback)}", "red"))
