@@ -5,6 +5,7 @@ Values are shortened in messages: an argument may be a whole document, or an obj
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from math import inf, isfinite, log10
 from reprlib import Repr
@@ -15,6 +16,10 @@ from .errors import ConfigError
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
 MAX_SHOWN_BITS = 10_000  # of an integer; Python writes none of more than 4,300 digits
 MAX_NAMES = 12  # names in a message
+_BLANK = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]*"
+)
 _OR_NONE = {True: " or None", False: ""}
 
 
@@ -94,6 +99,11 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
         raise invalid_argument(name, f"one of {', '.join(str(c) for c in choices)}", value)
 
 
+def is_blank(text: str) -> bool:
+    """Return whether a text has no visible character: it is empty, or only white space, control and format characters."""
+    return _BLANK.fullmatch(text) is not None
+
+
 def flag(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ConfigError unless the value is True or False; `optional` allows None."""
     if not (isinstance(value, bool) or (value is None and optional)):
@@ -104,7 +114,7 @@ def text(name: str, value: Any, *, optional: bool = False, allow_blank: bool = F
     """Raise ConfigError unless the value is text that is not blank; `optional` allows None, `allow_blank` blank text."""
     if value is None and optional:
         return
-    if not isinstance(value, str) or not (allow_blank or value.strip()):
+    if not isinstance(value, str) or not (allow_blank or not is_blank(value)):
         raise invalid_argument(name, f"text{'' if allow_blank else ' that is not blank'}{_OR_NONE[optional]}", value)
 
 

@@ -11,7 +11,7 @@ RedraftError
 |   +-- BadResponseError        the answer cannot be read
 |   +-- ModelTimeoutError       no answer in time
 |   +-- ModelUnavailableError   the endpoint cannot be reached, or does not serve that model
-+-- GradingError            no grader could grade anything
++-- GradingError            a grader, or in `grade` all of them, could grade nothing
 +-- ComputeLimitError       a check or a repair takes more time or memory than it may
 +-- BudgetExhaustedError    money, tokens, calls or time are used up
 +-- StoreError              a trace cannot be read or written
@@ -128,7 +128,7 @@ class ModelUnavailableError(ModelError):
 
 
 class GradingError(RedraftError):
-    """No candidate could be graded."""
+    """A grader of the user's own graded no answer; where only grades are asked for, as in `grade`: no grader graded any."""
 
 
 class ComputeLimitError(RedraftError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Generic
 from .answers import AnswerForm
 from .answers.grader import NAME as ANSWER_GRADER
 from .core.fields import FieldChange, unrequested_changes
-from .core.ranking import RankedAnswer, ranking, top_answers
+from .core.ranking import RankedAnswer, ranked_text, ranking, top_answers
 from .core.records import Artifact, Candidate, Failure, StopReason, ToolCall
 from .core.trace import Trace
 from .error_text import error_from_failure
-from .errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RedraftError
+from .errors import ERROR_TYPES, BudgetExhaustedError, ComputeLimitError, GradingError, ModelError, RedraftError
+from .graders.base import is_of_user
 from .middleware.budget import EXCESS_TEXT
 from .plans import Plan
+from .plans.self_refine import GRADING
 from .quality.calibration import labels_text
 from .quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
 from .quality.lineage import llm_graders
@@ -46,6 +49,8 @@ class Forecast:
 
 NO_SCORE_HINT = " (a grader that never scores has to say what to change, or done)"
 SUCCESS_REASONS = {StopReason.TARGET, StopReason.DONE}
+LIMITS = {StopReason.BUDGET: "budget", StopReason.DEADLINE: "deadline"}  # the ends by a limit, with the name of the limit
+NO_FAULTS = (ModelError, ComputeLimitError)  # what a grader may raise though its code is right
 STOP_PHRASES = {
     StopReason.TARGET: "the target is reached",
     StopReason.TOOL_CALLS: "the answer calls tools",
@@ -70,12 +75,14 @@ class Result(Generic[T_co]):
         error: The error of a task of `refine_many` that failed, else None. `value` is then the best text so far, or "".
         answer: The form of the answer; None without the argument `answer`.
         plan: The plan that was followed; None if it is not known, as for a trace that was read from a file.
+        callback_errors: What `on_record` and `on_step` raised, in words; the run went on.
     """
 
     trace: Trace
     error: RedraftError | None = None
     answer: AnswerForm[T_co] | None = field(default=None, compare=False, repr=False)
     plan: Plan | None = field(default=None, compare=False, repr=False)
+    callback_errors: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def value(self) -> str:
@@ -182,9 +189,12 @@ class Result(Generic[T_co]):
 
     @property
     def reason(self) -> str:
-        """The graders' reasons for the score of the best answer."""
+        """The graders' reasons for the score, or for the rank, of the best answer."""
         best = self.trace.best
-        return "; ".join(f.reason for f in self.trace.feedback[best.id] if f.reason) if best else ""
+        if best is None:
+            return ""
+        reasons = [f.reason for f in self.trace.feedback[best.id]] + [c.reason for c in self.trace.rankings_of(best.id)]
+        return "; ".join(filter(None, reasons))
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -198,6 +208,7 @@ class Result(Generic[T_co]):
         - `changed_fields`: with a JSON answer: what the best answer changed of its parent though it was right and nobody asked
         - `broken`: the musts that the best answer breaks; `truncated`: whether it was cut off at the token limit
         - `usage_by`: usage by role and model; `validation`: what cards say of each grader, if asked for; `failures`, in words
+        - `callback_errors`: what `on_record` and `on_step` raised, in words
         """
         trace, diagnosis = self.trace, self.diagnosis
         return {
@@ -217,6 +228,7 @@ class Result(Generic[T_co]):
             "usage_by": {f"{role} {by}".strip(): asdict(usage) for (role, by), usage in trace.usage_by.items()},
             "validation": {grader.name: dict(grader.card) for grader in trace.panel if grader.card},
             "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.step_slot))],
+            "callback_errors": list(self.callback_errors),
         }
 
     def to_dict(self, *, trace: bool = False) -> dict[str, Any]:
@@ -243,7 +255,8 @@ class Result(Generic[T_co]):
         return data | {"trace": json.loads(self.trace.to_json())} if trace else data
 
     def __repr__(self) -> str:
-        return f"Result(score={format_score_with_interval(self)}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
+        order = ranked_text(self.trace)
+        return f"Result({order or f'score={format_score_with_interval(self)}'}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
 
     def __rich__(self) -> Any:
         from rich.text import Text
@@ -274,6 +287,7 @@ class Result(Generic[T_co]):
                 else []
             ),
             *([f"by {best.by} ({best.note})"] if best and best.note and best.role in {"generate", "refine"} else []),
+            *map(strip_control_sequences, self.callback_errors),
             *filter(None, [remark, selection_reason(self.trace)]),
             f"calls {u.calls}",
             f"tokens {tokens}",
@@ -371,10 +385,15 @@ def format_score_with_interval(result: Result[Any]) -> str:
 def headline(result: Result[Any]) -> str:
     """Return the scores of the first and of the best answer, what stands behind them, and why the run stopped, in plain words."""
     note = result.trace.outcome.note if result.trace.outcome else ""
-    show_note = result.stop.resumable or result.stop in {StopReason.GAIN, StopReason.TOOL_CALLS} or EXCESS_TEXT in note
-    show_note = show_note or (result.score_interval is not None and result.stop not in SUCCESS_REASONS)
+    show_note = (
+        result.stop.resumable
+        or result.stop in {StopReason.GAIN, StopReason.TOOL_CALLS}
+        or EXCESS_TEXT in note
+        or (result.score_interval is not None and result.stop not in SUCCESS_REASONS)
+        or not is_graded(result.trace)
+    )
     why = f" ({strip_control_sequences(note)})" if note and show_note else ""
-    return f"{_scores_in_words(result)}; stopped: {stop_phrase(result.trace)}{why}"
+    return f"{ranked_text(result.trace) or _scores_in_words(result)}; stopped: {stop_phrase(result.trace)}{why}"
 
 
 def stop_phrase(trace: Trace) -> str:
@@ -422,32 +441,63 @@ def diagnosis_text(result: Result[Any]) -> str:
     return f"{diagnosis.kind}: {strip_control_sequences(diagnosis.message)}"
 
 
-def broken_musts(trace: Trace) -> list[str]:
-    """Return the musts that the best candidate does not meet; none for tool calls that are returned ungraded."""
-    if trace.best is None or (trace.outcome and trace.outcome.reason is StopReason.TOOL_CALLS):
+def broken_musts(trace: Trace, candidate: int | None = None) -> list[str]:
+    """Return the musts that a candidate, or the best one, was found not to meet."""
+    id = trace.best.id if candidate is None and trace.best else candidate
+    if id is None:
         return []
-    return [grader.name for grader in trace.scorers if grader.must and trace.grader_score(trace.best.id, grader) != 1]
+    return [grader.name for grader in trace.scorers if grader.must and trace.grader_score(id, grader) not in {None, 1}]
 
 
 def result_or_raise(
-    trace: Trace, *, strict_budget: bool, answer: AnswerForm[T_co] | None = None, plan: Plan | None = None
+    trace: Trace,
+    *,
+    strict_budget: bool,
+    graders: Mapping[str, Any],
+    answer: AnswerForm[T_co] | None = None,
+    plan: Plan | None = None,
+    callback_errors: tuple[str, ...] = (),
 ) -> Result[T_co]:
-    """Return the result of a finished trace. Raises its error if nothing was graded."""
-    result = Result(trace, answer=answer, plan=plan)
-    if problem := _conclusion_error(trace, result, strict_budget=strict_budget):
-        problem.result = result if trace.candidates else None
-        raise problem
-    return result
+    """Return the result of a finished trace. Raises its error if there is no answer, or if a grader of the user never grades.
+
+    `graders` are those of the panel by their names.
+    """
+    result = Result(trace, answer=answer, plan=plan, callback_errors=callback_errors)
+    if not trace.candidates or (strict_budget and result.stop in LIMITS):
+        raise conclusion_error(result)
+    if is_graded(trace) or not any(never_grades(trace, name) for name, grader in graders.items() if is_of_user(grader)):
+        return result
+    raise _nothing_graded_error(result)
 
 
-def _conclusion_error(trace: Trace, result: Result[Any], *, strict_budget: bool) -> RedraftError | None:
-    if result.stop in {StopReason.BUDGET, StopReason.DEADLINE} and (strict_budget or not trace.graded_candidates):
-        limit = trace.fatal_failure.limit if trace.fatal_failure else ""
-        what = limit or ("deadline" if result.stop == StopReason.DEADLINE else "budget")
-        note = trace.outcome.note if trace.outcome else ""
-        reasons = [] if trace.graded_candidates else grader_messages(trace)  # without them, a limit hides why nothing was graded
-        return BudgetExhaustedError("; ".join([note, *reasons]), limit=what, usage=trace.usage)
-    return None if trace.graded_candidates or result.stop is StopReason.TOOL_CALLS else _nothing_graded_error(trace)
+def is_graded(trace: Trace) -> bool:
+    """Whether the best answer is graded, or calls tools, so that it is returned ungraded by design."""
+    return bool(trace.graded_candidates) or (trace.outcome is not None and trace.outcome.reason is StopReason.TOOL_CALLS)
+
+
+def conclusion_error(result: Result[Any]) -> RedraftError:
+    """Return the error of a refinement without a grade: that of the limit that ended it, of its graders or of the model."""
+    trace = result.trace
+    if result.stop not in LIMITS:
+        return _nothing_graded_error(result)
+    limit = trace.fatal_failure.limit if trace.fatal_failure else ""
+    note = trace.outcome.note if trace.outcome else ""
+    return _with_result(BudgetExhaustedError(note, limit=limit or LIMITS[result.stop], usage=trace.usage), result)
+
+
+def _with_result(error: RedraftError, result: Result[Any]) -> RedraftError:
+    """Return the error with the result, if that has an answer."""
+    error.result = result if result.trace.candidates else None
+    return error
+
+
+def never_grades(trace: Trace, grader: str) -> bool:
+    """Whether a grader has graded no answer, and neither a limit nor a model that it asks is the cause."""
+    feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate if f.grader == grader]
+    if any(f.score is not None for f in feedback) or grader in trace.critics or any(c.grader == grader for c in trace.comparisons):
+        return False
+    failures = [f for f in trace.failures.values() if f.role in GRADING and f.step_slot[2] == grader and not f.stop_reason]
+    return bool(feedback) or any(not issubclass(ERROR_TYPES.get(f.error, Exception), NO_FAULTS) for f in failures)
 
 
 def sorted_failures(trace: Trace) -> list[Failure]:
@@ -461,8 +511,9 @@ def grader_messages(trace: Trace) -> list[str]:
     return [*dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures)]
 
 
-def _nothing_graded_error(trace: Trace) -> RedraftError:
-    """Return the error of a trace without a grade: of its graders if there is a text, else of the model."""
+def _nothing_graded_error(result: Result[Any]) -> RedraftError:
+    """Return the error of a refinement without a grade: of its graders if there is a text, else of the model."""
+    trace = result.trace
     failures = sorted_failures(trace)
     other_messages = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
     if trace.candidates:
@@ -477,7 +528,7 @@ def _nothing_graded_error(trace: Trace) -> RedraftError:
         what = "no answer was graded by all graders" if has_feedback else "no grader could say anything"
         error = GradingError(f"{what}: {'; '.join([*grader_messages(trace), *other_messages, *silent])}", usage=trace.usage)
         error.__cause__ = next((error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None)
-        return error
+        return _with_result(error, result)
     if not failures:
         return ModelError("no answer could be obtained", usage=trace.usage)
     return error_from_failure(failures[0], "; ".join(other_messages), trace.usage)

@@ -414,3 +414,21 @@ def test_redraft_toml_can_set_columns(redraft, serve):
     done = redraft("batch", "in.csv", "-o", "out.jsonl", "--model", server.model)
     assert done.returncode == 0, done.err
     assert {m[0]["content"] for m in server.asked if not is_judging(m)} == {"Say 1", "Say 2"}
+
+
+def test_rows_of_the_output_are_replaced_only_if_asked_for(redraft):
+    """Exit code 2 with the numbers and the option; other settings for the same rows are announced on one line."""
+    (redraft.folder / "in.jsonl").write_text("".join(f'{{"prompt": "{n}", "response": "a, b"}}\n' for n in range(20)))
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas")
+    assert redraft(*command).returncode == 0
+    before = (redraft.folder / "out.jsonl").read_bytes()
+    refused = redraft(*command, "--limit", "5")
+    assert refused.returncode == 2
+    assert "out.jsonl' has 20 rows of in.jsonl; this run would leave 5" in refused.err and "--overwrite" in refused.err
+    assert (redraft.folder / "out.jsonl").read_bytes() == before
+    redone = redraft(*command, "--require", "words:1-9")
+    assert redone.returncode == 0 and redone.err.count("20 results in 'out.jsonl' are replaced") == 1
+    assert redraft(*command, "--limit", "5", "--overwrite").returncode == 0
+    assert len(read_rows(redraft.folder / "out.jsonl")) == 5
+    assert redraft(*command, "--overwrite").returncode == 0
+    assert (redraft.folder / "out.jsonl").read_bytes() == before

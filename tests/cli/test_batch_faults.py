@@ -50,7 +50,7 @@ class Server:
         return "fine"
 
 
-async def run(folder, server, prompts, *, outage=30.0, timeout=0.3, start=4, **more):
+async def run(folder, server, prompts, *, outage=30.0, timeout=60.0, start=4, **more):
     """Run a batch without judges; return its report, its rows, and the seconds it took."""
     began = time.monotonic()
     source = table(folder / "in.jsonl", prompts)
@@ -67,7 +67,7 @@ async def test_unanswered_rows_fail_and_the_run_continues(tmp_path, serve, good_
     """It is not taken for an outage: the endpoint answers a probe, so the rows fail and the run ends normally."""
     server = serve(Server(fails=None))
     report, rows, seconds = await run(
-        tmp_path, server, [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)]
+        tmp_path, server, [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)], timeout=0.3
     )
     assert (report.end_reason, report.done, report.failed) == ("", good_rows, poison)
     errors = [row["error"] for row in rows[good_rows:]]
@@ -181,7 +181,7 @@ async def test_an_outage_at_the_end_leaves_the_remaining_rows_for_a_resumed_run(
     """No row fails: the run ends after `outage` seconds, and the same call resumes it."""
     server = serve(Server(fails=None, down_from=6, down=down))
     prompts = [*(f"say {i}" for i in range(6)), *(f"{last} and {i}" for i in range(8 if down else 2))]
-    report, _, _ = await run(tmp_path, server, prompts, outage=1.5)
+    report, _, _ = await run(tmp_path, server, prompts, outage=1.5, timeout=0.3)
     assert (report.end_reason, report.failed, report.resumable) == ("outage", 0, True)
     kept = report.done
     assert kept <= 6
@@ -206,7 +206,7 @@ async def test_a_run_waits_for_an_outage_and_only_bad_rows_fail(tmp_path, serve)
 
     server.answer = answer
     prompts = [f"{'poison' if i % 10 == 3 else 'say'} {i}" for i in range(30)]
-    report, rows, _ = await run(tmp_path, server, prompts)
+    report, rows, _ = await run(tmp_path, server, prompts, timeout=0.3)
     assert report.end_reason == ""
     assert [row["id"] for row in rows if row["error"]] == ["r3", "r13", "r23"]
 
@@ -215,10 +215,10 @@ async def test_concurrency_falls_for_a_slow_endpoint_and_no_row_fails(tmp_path, 
     """Where half of the calls time out, fewer calls run at once until every row is answered."""
 
     def slow(messages, n):
-        time.sleep(0.05)  # noqa: ASYNC251  (the whole server: it has one thread)
+        time.sleep(0.125)  # noqa: ASYNC251  (the whole server: it has one thread)
         return "fine"
 
-    report, _, _ = await run(tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=0.4, start=16)
+    report, _, _ = await run(tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=1.0, start=16)
     assert (report.end_reason, report.done, report.failed) == ("", 16, 0)
 
 

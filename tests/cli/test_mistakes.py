@@ -209,7 +209,7 @@ def test_an_empty_file_given_to_resume_is_kept(folder):
     assert (folder / "empty.txt").exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="run as root")
 @pytest.mark.parametrize("typed", ["show secret.txt", "grade --response secret.txt --require words:2", "validate secret.txt"])
 def test_an_unreadable_file_is_named(folder, capfd, typed):
     """The message has its path."""
@@ -241,7 +241,7 @@ def test_a_folder_without_write_permission_is_named(capfd):
     assert "in a folder where you may write" in capfd.readouterr().err
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 @pytest.mark.parametrize("command", ["graders", f"run --response ok.txt --require words:2 {NONE}"])
 def test_a_full_disk_behind_stdout_is_one_error(folder, command):
     """The message names the stream and the reason, and nothing else is printed."""
@@ -254,7 +254,7 @@ def test_a_full_disk_behind_stdout_is_one_error(folder, command):
     assert "Traceback" not in said and "Exception ignored" not in said
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_an_answer_goes_to_stdout_when_its_file_is_full(folder, capfd):
     """The message names the path, and the answer that was paid for is printed."""
     assert main(["run", "--response", "ok.txt", "--require", "words:2", "--model", "none", "-o", "/dev/full"]) == 1

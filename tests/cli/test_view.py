@@ -104,7 +104,7 @@ def test_pages_are_served(run):
             urllib.request.urlopen(url[:-2])
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
         process.stderr.close()
 

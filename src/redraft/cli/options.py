@@ -178,7 +178,7 @@ background = group(
         "--tests",
         type=READABLE,
         metavar="FILE",
-        help="Tests of code: JSON, asserts, or a test file. With --answer code:python, or --grader tests, they run in a sandbox.",
+        help="Tests of Python code, which run in a sandbox and grade: JSON, asserts, or a test file.",
     ),
 )
 port = click.option(
@@ -268,7 +268,12 @@ models = group(
         help="The model that writes, such as openai:gpt-4o-mini or ollama:llama3.2, or none. Of several, separated by commas, the "
         "next answers while those before it are out of service. Default: look for one.",
     ),
-    setting("--judge", metavar="MODEL", help="The model that judges. Default: the (first) model that writes."),
+    setting(
+        "--judge",
+        metavar="MODEL",
+        help="The model that judges, also beside requirements, or none. Default: the (first) model that writes judges if a grader "
+        "asks a judge, or if no grader, requirement, test or form of the answer is named.",
+    ),
 )
 
 answer = group(

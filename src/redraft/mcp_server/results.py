@@ -11,7 +11,7 @@ from ..cards import Measure
 from ..core.records import Candidate
 from ..core.trace import Trace
 from ..grade_report import GradeReport, GraderFeedback, grader_feedback
-from ..result import Result, format_score, headline
+from ..result import Result, broken_musts, format_score, headline
 from ..usage import Usage
 from ..validation.run import ValidationResult
 
@@ -181,7 +181,7 @@ class CompareResult(ToolResult):
                 rank=row.rank,
                 tie=row.tied,
                 score=row.score,
-                unmet=[g.name for g in trace.scorers if g.must and trace.grader_score(row.candidate.id, g) != 1],
+                unmet=broken_musts(trace, row.candidate.id),
                 graders=opinions(each for each in grader_feedback(trace, row.candidate.id) if each.repeats or each.failure),
             )
             for row in result.ranking

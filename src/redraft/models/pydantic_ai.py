@@ -16,6 +16,7 @@ from copy import copy
 from typing import Any
 from uuid import uuid4
 
+from ..checks import is_blank
 from ..core.records import ToolCall
 from ..core.task import Message, message_text
 from ..errors import (
@@ -316,13 +317,13 @@ def _to_reply(answer: Any) -> Reply:
     if finish == "content_filter":
         raise ContentFilterError("refused, or withheld by a content filter", usage=usage)
     calls = _to_tool_calls(answer, usage)
-    if not text.strip() and not calls:
+    if is_blank(text) and not calls:
         kinds = ", ".join(sorted({p.part_kind for p in answer.parts})) or "nothing"
         error = BadResponseError(f"sent no text (finish_reason {finish!r}, parts: {kinds})", retryable=True, usage=usage)
         error.empty = True
         raise error
     reasoning_parts, form = "\n".join(reasoning) or None, reasoning_form(content, thinking)
-    return Reply(text if text.strip() else "", usage, finish, reasoning_parts, tool_calls=calls, reasoning_form=form)
+    return Reply("" if is_blank(text) else text, usage, finish, reasoning_parts, tool_calls=calls, reasoning_form=form)
 
 
 def _to_tool_calls(answer: Any, usage: Usage) -> tuple[ToolCall, ...]:

@@ -196,10 +196,13 @@ class BatchConfig(BatchFields):
                 )
             if what == "errors" and lists_errors(Path(name)):
                 continue
+            if what == "output" and self.overwrite:
+                continue
             if (known or {}).get(what) != name and Path(name).is_file() and Path(name).stat().st_size:
+                replace_it = "replace it with overwrite (--overwrite)" if what == "output" else "remove this one"
                 raise ConfigError(
                     f"{what} {name!r} already exists, and journal {str(self.journal)!r} has no run {self.name!r} that wrote it: "
-                    "name another file, or remove this one"
+                    f"name another file, or {replace_it}"
                 )
 
     @property
@@ -302,6 +305,7 @@ class BatchSettings(Settings, total=False):
     name: str | None
     retry: Collection[str]
     ordered: bool
+    overwrite: bool
     errors: str | Path | None
     durability: Durability
     limits: EndpointLimits | None

@@ -68,7 +68,7 @@ class GatewayProcess:
 
         A request is logged shortly after its reply.
         """
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         count, since = len(self.logged_requests(path)), time.monotonic()
         while time.monotonic() < end and (count < at_least or time.monotonic() - since < SETTLED_SECONDS):
             time.sleep(0.02)
@@ -77,7 +77,7 @@ class GatewayProcess:
         return count
 
     def get(self, path, **headers):
-        with urllib.request.urlopen(urllib.request.Request(self.root + path, headers=headers), timeout=10) as reply:
+        with urllib.request.urlopen(urllib.request.Request(self.root + path, headers=headers), timeout=60) as reply:
             return reply.read().decode()
 
     def end(self, how=signal.SIGTERM):

@@ -32,9 +32,10 @@ calls, tokens, cost, error and others.
 \b
 All results are saved in a journal next to OUT as they arrive. The same command
 resumes an interrupted run and repeats no call. Rows whose input or settings changed
-are redone; --explain shows in advance which ones, and why. Press Ctrl-C once to
-wait for the calls in flight, twice to stop at once. Progress goes to stderr: a live
-view in a terminal, a line every half minute elsewhere, or JSON lines with
+are redone; --explain shows in advance which ones, and why. A run that would leave out
+rows of OUT, such as one of another IN, is refused without --overwrite. Press Ctrl-C
+once to wait for the calls in flight, twice to stop at once. Progress goes to stderr: a
+live view in a terminal, a line every half minute elsewhere, or JSON lines with
 --log-format json; with --json, JSON lines also go to stdout.
 With -o - there is no journal, so the run cannot be resumed, unless --journal is
 given.
@@ -74,6 +75,7 @@ rate_limits = options.group(
 @click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows to OUT.")
 @setting_options(
     BatchFields,
+    "overwrite",
     "spreadsheet_safe",
     "ordered",
     "errors",

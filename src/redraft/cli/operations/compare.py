@@ -22,6 +22,7 @@ from ...errors import ConfigError
 from ...graders import must
 from ...models.registry import PREFIXES
 from ...runs import BatchSettings
+from ...session import needs_judge
 from ...settings import VALIDATION_SETTINGS
 from ...sync import run_sync
 from ...validation.api import ValidationSettings
@@ -39,6 +40,7 @@ from ..request import (
     find_judge,
     find_model,
     load_graders,
+    parse_model,
 )
 from ..stored_runs import describe_runs, journal_paths, read_runs
 from ..terminal import console, text_line
@@ -247,12 +249,12 @@ def _say_once() -> Callable[[str], None]:
 async def _live_arguments(a: CompareArguments) -> dict[str, Any]:
     """Return the models and graders, if something is run or graded."""
     graders = [*(must(spec) for spec in canonical_requirements(a.require)), *(load_graders(a.grader, a.rubric, a.template) or [])]
-    judge = await find_judge(a.judge, None) if a.judge else None
+    judge = parse_model(a.judge)
     live: dict[str, Any] = {"graders": graders or None, "judge": judge}
     if a.data is not None and a.has_prompts:
         live["model"] = await find_model(a.model)
         announce_sources(live["model"], judge)
-    elif a.data is None and judge is None and a.model:
+    elif a.data is None and judge is None and a.model and not (graders and not needs_judge(graders)):
         live["judge"] = await find_judge(None, a.model)
     return live
 

@@ -24,7 +24,7 @@ from ...options import Options
 from ...quality.fit import fit_priors, lift
 from ...quality.lineage import Observations, llm_graders, observe
 from ...quality.priors import Priors
-from ...session import Session, scoring_graders
+from ...session import Session, graders_of_run, scoring_graders
 from ...storage import Journal, RunInfo, read_trace
 from ...storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from ...storage.trace_file import read_bounded_lines
@@ -291,7 +291,9 @@ async def _find_key(names: GradingNames, where: str) -> PriorsKey | None:
     writer = await find_model(names.model)
     if writer is None:
         raise ConfigError(f"{where} does not name the model that wrote: name it with --model")
-    session = Session(Options(), writer, load_graders(names.grader, names.rubric), parse_model(names.judge) or None)
+    judge = parse_model(names.judge)
+    graders = graders_of_run(load_graders(names.grader, names.rubric), judge, None)
+    session = Session(Options(), writer, graders, judge or None)
     try:
         return session.priors_key
     finally:

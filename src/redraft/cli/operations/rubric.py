@@ -15,11 +15,11 @@ from click.core import ParameterSource
 
 from ...checks import format_value
 from ...errors import ConfigError
-from ...graders import Rubric
+from ...graders import Judge, Rubric
 from ...graders.rubric import DEFAULT_RUBRIC
 from ...models.endpoint_url import redacted_model_name
 from ...options import Options
-from ...session import Session
+from ...session import Session, graders_of_run
 from ...settings import Settings
 from ...storage import write_atomic
 from ...validation import propose_rubric
@@ -132,9 +132,11 @@ async def _induce(cases: list[Any], start: Rubric, arguments: RubricArguments) -
     writer = await find_model(arguments.model)
     if writer is None:
         raise ConfigError(NO_MODEL)
-    judge = parse_model(arguments.judge) or None
+    judge = parse_model(arguments.judge)
     announce_sources(writer, judge)
-    session = Session(Options.from_settings(cast("Settings", {**arguments.session_settings(), "cache": {}})), writer, None, judge)
+    graders = graders_of_run(Judge(start, start.name), judge, None)
+    options = Options.from_settings(cast("Settings", {**arguments.session_settings(), "cache": {}}))
+    session = Session(options, writer, graders, judge or None)
 
     def report(what: str, agreement: Any) -> None:
         notice(f"{what}: {format_headline(agreement)}")

@@ -106,6 +106,9 @@ def announce(url: str, gateway: Gateway) -> None:
 
     prefer_event_loop()
     names, folder = gateway.routing.names, gateway.config.folder
+    for name, refiner in gateway.routing.refiners.items():
+        if refiner.default_judge_note:
+            notice(f"refine/{name}: {refiner.default_judge_note}")
     if messages_are_json():
         write_event("serving", stdout=True, url=url, models=names, folder=str(folder), needs_key=not gateway.keys.is_open)
         return
