@@ -11,7 +11,9 @@ NAMES = {
 @pytest.fixture
 def runs(redraft):
     """Two runs in this folder, and the folder with the page of one."""
-    (redraft.folder / "in.jsonl").write_text("".join(f'{{"id": "{n}", "prompt": "p", "response": "a, b {n}"}}\n' for n in range(9)))
+    (redraft.folder / "in.jsonl").write_text(
+        "".join(f'{{"id": "{n}", "prompt": "p {n}", "response": "a, b {n}"}}\n' for n in range(9))
+    )
     for output, editor in (("good.jsonl", "--editor"), ("bad.jsonl", "--no-editor")):
         redraft("batch", "in.jsonl", "-o", output, "--model", "none", "--require", "no_commas", editor)
     return redraft
