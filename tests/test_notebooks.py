@@ -13,7 +13,7 @@ def test_an_error_is_one_line_unless_a_traceback_is_asked_for(kind, monkeypatch)
     """IPython calls this method in place of its own traceback; nothing in the message controls the page."""
     with pytest.raises(kind) as caught:
         raise kind(f"it is wrong {EVIL}")
-    assert caught.value._render_traceback_() == [f"{kind.__name__}: it is wrong <script>alert(1)</script>"]
+    assert caught.value._render_traceback_() == [f"{kind.__name__}: it is wrong {EVIL}".replace("\x1b", "")]
     monkeypatch.setenv("REDRAFT_DEBUG", "1")
     whole = caught.value._render_traceback_()
     assert whole[0].startswith("Traceback") and __file__ in "".join(whole) and "\x1b" not in "".join(whole)

@@ -42,13 +42,11 @@ class RedraftError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that a notebook shows: the error alone, or the whole traceback if REDRAFT_DEBUG is set."""
-        from traceback import format_exception  # only notebooks need these
-
-        from .text import strip_control_sequences
+        from traceback import format_exception  # only notebooks need it
 
         is_debug = bool(os.environ.get("REDRAFT_DEBUG"))
         text = "".join(format_exception(self)) if is_debug else f"{type(self).__name__}: {self}"
-        return strip_control_sequences(text).splitlines()
+        return ["".join(filter(str.isprintable, line)) for line in text.splitlines()]
 
 
 class ConfigError(RedraftError, ValueError):

@@ -37,7 +37,7 @@ def test_the_best_of_several_drafts_is_printed(redraft, serve):
     server = serve(drafting("a", "aaa", "aa"))
     done = redraft("best", "Say it", "-n", 3, "--model", server.model, "--grader", "ranker")
     assert (done.returncode, done.out, server.calls) == (0, "aaa\n", 4)
-    places = re.findall(r"^(\d+( tie)?|not graded) +draft", done.err, re.MULTILINE)
+    places = re.findall(r"^(\d+( tie)?|not graded)\tdraft", done.err, re.MULTILINE)
     assert [place for place, _ in places] == ["1", "2", "3"]
     assert "best of 3" in done.err and "more detail" in done.err and "calls 4" in done.err
 

@@ -73,7 +73,7 @@ TYPED = {
     "rnu hi": (2, ["command 'rnu'", "did you mean 'run'?"]),
     "run hi --debgu": (2, ["--debgu", "--debug"]),
     "run hi --config unknown_key.toml": (2, ["'targte-score'", "did you mean 'target-score'?"]),
-    f"run --response ok.txt --require words:1-9 {NONE} --trace ok.txt": (2, ["ok.txt exists already", "--resume ok.txt -o FILE"]),
+    f"run --response ok.txt --require words:1-9 {NONE} --trace ok.txt": (2, ["'ok.txt' exists already", "--resume ok.txt -o FILE"]),
     "run hi": (2, ["Name one with --model", "a --response and requirements"]),
     f"run --response ok.txt --grader helpfulness {NONE} --require-validated error": (2, ["give --model"]),
     f"batch labelled.csv -o o.jsonl {NONE} --answer str": (2, ["--answer"]),
@@ -89,7 +89,7 @@ TYPED = {
     "run hi --model None": (2, ["'None'", "--model none"]),
     "run hi --model http://127.0.0.1:9/v1#m --judge opnai:x": (2, ["judge:", "'opnai:x'", "did you mean 'openai:x'?"]),
     f"run hi {NONE}": (2, ["--model none", "--response FILE"]),
-    f"grade --response ok.txt {NONE}": (2, ["nothing to grade with", "--require SPEC"]),
+    f"grade --response ok.txt {NONE}": (2, ["nothing grades this task"]),
     "rubric --from labelled.csv": (2, ["a model must propose", "--model", "redraft models"]),
     # names of graders and requirements
     f"run --response ok.txt --require wrods:5 {NONE}": (2, ["'wrods:5'", "did you mean 'words'?", "redraft graders"]),

@@ -223,7 +223,7 @@ def _run_source(name: str, *, may_be_grader: bool) -> str:
         raise ConfigError(
             f"there is no run or file {name!r}; {describe_runs(runs, paths)} (a data set of the Hugging Face hub is hf:{name})"
         )
-    return f"{matches[0].path}#{matches[0].info.name}" if len(matches) == 1 else name
+    return f"{matches[0].path}#{matches[0].info.display_name}" if len(matches) == 1 else name
 
 
 def _check_results(*names: str) -> None:

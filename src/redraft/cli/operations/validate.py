@@ -317,7 +317,7 @@ def show_card(result: ValidationResult) -> None:
 
 def _measure_table(name: str, measures: Iterable[Measure]) -> Table:
     out = console(stderr=False)
-    meaning = [""] if out.width >= WIDE or not out.is_terminal else []
+    meaning = [""] if out.is_terminal and out.width >= WIDE else []
     headers = (name, "value", "95 %", "n", "chance", *meaning)
     return _table(headers, (page.measure_cells(measure)[: len(headers)] for measure in measures))
 
