@@ -20,6 +20,7 @@ from ..text import pluralize
 
 PairedBy: TypeAlias = Literal["id", "task"]
 MAX_RESULTS = 1_000_000  # rows of one run
+WINS_NAME = "share of wins"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +110,23 @@ class PairedResults:
     repeats: int
 
 
-def pair_results(a: RunResults, b: RunResults) -> PairedResults:
+def pair_results(a: RunResults, b: RunResults, *, scored: bool = True) -> PairedResults:
     """Return the rows of two runs in pairs: by ID if all rows have one and the runs share some, else by task.
 
-    Raises ConfigError if they have no row in common.
+    `scored`: whether a pair needs a score on both sides; if not, `with_shares_of_wins` gives scores later. Raises ConfigError if
+    they have no row in common.
     """
     tried: list[PairedBy] = []
     if all(row.id is not None for run in (a, b) for row in run.rows):
         sides = [_by_key(run.rows, lambda row: row.id or "") for run in (a, b)]
         if sides[0].keys() & sides[1].keys():
-            return _make_pairs(a, b, "id", *sides)
+            return _make_pairs(a, b, "id", *sides, scored=scored)
         tried.append("id")
     a, b = a.with_tasks(), b.with_tasks()
     if all(row.task_hash for run in (a, b) for row in run.rows):
         sides = [_by_key(run.rows, lambda row: row.task_hash) for run in (a, b)]
         if sides[0].keys() & sides[1].keys():
-            return _make_pairs(a, b, "task", *sides)
+            return _make_pairs(a, b, "task", *sides, scored=scored)
         tried.append("task")
     if not tried:
         raise ConfigError(
@@ -145,23 +147,54 @@ def _by_key(rows: Iterable[ResultRow], key: Callable[[ResultRow], str]) -> dict[
 
 
 def _make_pairs(
-    a: RunResults, b: RunResults, how: PairedBy, a_rows: dict[str, list[ResultRow]], b_rows: dict[str, list[ResultRow]]
+    a: RunResults,
+    b: RunResults,
+    how: PairedBy,
+    a_rows: dict[str, list[ResultRow]],
+    b_rows: dict[str, list[ResultRow]],
+    *,
+    scored: bool,
 ) -> PairedResults:
     both = [ResultPair(key, _mean_row(rows), _mean_row(b_rows[key])) for key, rows in a_rows.items() if key in b_rows]
     missing = Counter((pair.a.score is None, pair.b.score is None) for pair in both)
-    if not missing[False, False]:
+    if scored and not missing[False, False]:
         raise ConfigError(f"{a.name!r} and {b.name!r} have {pluralize(len(both), 'row')} in common, and none has a score in both")
     return PairedResults(
         a,
         b,
         how,
-        [pair for pair in both if pair.a.score is not None and pair.b.score is not None],
-        [pair for pair in both if pair.a.score is None],
-        [pair for pair in both if pair.b.score is None],
+        [pair for pair in both if not scored or (pair.a.score is not None and pair.b.score is not None)],
+        [pair for pair in both if scored and pair.a.score is None],
+        [pair for pair in both if scored and pair.b.score is None],
         len(a_rows.keys() - b_rows.keys()),
         len(b_rows.keys() - a_rows.keys()),
         len(a.rows) - len(a_rows) + len(b.rows) - len(b_rows),
     )
+
+
+def with_shares_of_wins(results: PairedResults, shares: Mapping[str, float]) -> PairedResults:
+    """Return results whose pairs have scores: their own if all have them, else the share of verdicts that each answer won.
+
+    `shares` are those of B, by the key of the pair. A pair without a verdict has no score where the answer is missing; if both are
+    there, it has none at all.
+    """
+    if all(pair.a.score is not None and pair.b.score is not None for pair in results.pairs):
+        return results
+    scored, unscored = [], []
+    for pair in results.pairs:
+        share = shares.get(pair.key)
+        if share is not None:
+            scored.append(replace(pair, a=replace(pair.a, score=1 - share), b=replace(pair.b, score=share)))
+        else:  # an answer that has no opponent wins
+            a, b = (replace(row, score=None if row.text is None or other.text else 1.0) for row, other in _both_ways(pair))
+            unscored.append(replace(pair, a=a, b=b))
+    names = [replace(side, score_name=WINS_NAME) for side in (results.a, results.b)]
+    lost_by = [[pair for pair in unscored if getattr(pair, side).score is None] for side in "ab"]
+    return replace(results, a=names[0], b=names[1], pairs=scored, unscored_a=lost_by[0], unscored_b=lost_by[1])
+
+
+def _both_ways(pair: ResultPair) -> tuple[tuple[ResultRow, ResultRow], tuple[ResultRow, ResultRow]]:
+    return (pair.a, pair.b), (pair.b, pair.a)
 
 
 def _mean_row(rows: list[ResultRow]) -> ResultRow:
