@@ -54,8 +54,8 @@ def open_row(page: Page) -> None:
 
 def compare_runs(page: Page) -> None:
     """Choose both runs."""
-    page.select_option("[name=a]", label="opt-jsonl")
-    page.select_option("[name=b]", label="llama-jsonl")
+    page.select_option("[name=a]", label="opt.jsonl")
+    page.select_option("[name=b]", label="llama.jsonl")
     page.click("main button")
 
 

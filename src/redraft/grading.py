@@ -19,9 +19,9 @@ from .errors import ConfigError, RedraftError
 from .grade_report import GradeReport, GraderFeedback
 from .graders.base import gather_or_cancel
 from .options import Options
-from .refinement import Refinement, Sample, as_task, final_trace, is_pair, make_refinement, resolve_model
-from .result import Result, result_or_raise
-from .session import Session, needs_judge
+from .refinement import Refinement, Sample, as_task, final_trace, is_pair, log_default_judge, make_refinement, resolve_model
+from .result import Result, conclusion_error
+from .session import Session, graders_for_tasks, needs_judge
 from .settings import GRADE_SETTINGS, Settings, Validation
 from .sync import run_sync
 from .tables.columns import with_one_response
@@ -47,9 +47,9 @@ async def grade(
         sample: A `Task` with a response, `(prompt, response)`, or a mapping with the usual names: prompt (or messages, query,
             question, instruction, input) and response (or answer, output, completion), and if there are any, reference, context,
             requirements and others. Other keys are the task's `metadata`.
-        graders: As in `refine`: a name, the spec of a requirement, a function, a grader, or a list of these. None means the
-            requirements of the task, its tests if `answer` is "code:python", or the LLM judge if it has neither.
-        judge: The model that LLM graders ask, as in `refine`. None looks for one if a grader needs it; False means no model.
+        graders: As in `refine`: a name, the spec of a requirement, a function, a grader, or a list of these. The requirements of
+            the task and its tests grade, too. With none of these, no `judge` and no `answer`, the default judge grades.
+        judge: The model that LLM graders ask, as in `refine`. None looks for one if a grader asks a judge; False means none.
         answer: The form of the answer, as in `refine`. It is a condition, and functions that are annotated with its type receive
             the object.
         **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`, `prices`, `on_record`,
@@ -153,16 +153,18 @@ async def _open_session(tasks: Sequence[Task], graders: Any, judge: Any, answer:
             raise ConfigError(checks.unknown_name_message("argument", name, (*GRADE_SETTINGS, *ARGUMENTS)))
     fixed = {"max_iterations": 0, "noise_aware": False, "editor": False}
     options = Options.from_settings(cast("Settings", {**settings, **fixed}), answer)
-    only_requirements = graders is None and (answer is not None or all(task.requirements for task in tasks))
-    if judge is None and (only_requirements or not needs_judge(graders)):
+    graders = graders_for_tasks(graders, judge, options.answer, tasks)
+    if judge is None and not needs_judge(graders):
         judge = False
-    return Session(options, None, graders, await resolve_model(judge))
+    session = Session(options, None, graders, await resolve_model(judge))
+    log_default_judge(session)
+    return session
 
 
 def _make_refinement(task: Task, session: Session, deadline_at: float | None, name: str) -> Refinement:
     """Return the refinement that grades a task; `name` begins an error, if it is not "". Raises ConfigError."""
     try:
-        refinement = make_refinement(task, session, deadline_at)
+        refinement = make_refinement(with_one_response(task), session, deadline_at)
     except ConfigError as error:
         raise (ConfigError(f"{name}: {error}") if name else error) from None
     if rankers := [grader.name for grader in refinement.trace.panel if grader.compares]:
@@ -176,9 +178,8 @@ async def _report_of(refinement: Refinement, semaphore: asyncio.Semaphore) -> Gr
     try:
         async with semaphore:
             trace = await final_trace(refinement)
-        if not any(isinstance(record, Feedback) for record in trace.records):
-            result_or_raise(trace, strict_budget=False)
-        return GradeReport(trace, None, refinement.callback_errors.texts)
+        has_feedback = any(isinstance(record, Feedback) for record in trace.records)
+        return GradeReport(trace, None if has_feedback else conclusion_error(Result(trace)), refinement.callback_errors.texts)
     except RedraftError as error:
         return GradeReport(
             error.result.trace if isinstance(error.result, Result) else refinement.trace, error, refinement.callback_errors.texts

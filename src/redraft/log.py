@@ -1,9 +1,9 @@
 """The logger "redraft" and its children. Quiet until the program configures logging; importing `redraft` does not import it.
 
-`redraft` logs what a model does not accept, `redraft.retry` retries, `redraft.endpoint` pauses and outages, `redraft.record` drafts
-and grades. A message names models, hosts, kinds of errors and HTTP statuses; it never holds a prompt, an answer, a server's message
-or a key. A record of a retry has the attributes `endpoint` and `wait`, in seconds, one of a draft or a grade `task`, the ID of the
-task.
+`redraft` logs what a model does not accept and how many results a batch replaces, `redraft.retry` retries, `redraft.endpoint`
+pauses and outages, `redraft.record` drafts and grades. A message names models, hosts, files, kinds of errors and HTTP statuses; it
+never holds a prompt, an answer, a server's message or a key. A record of a retry has the attributes `endpoint` and `wait`, in
+seconds, one of a draft or a grade `task`, the ID of the task.
 """
 
 from __future__ import annotations

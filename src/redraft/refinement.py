@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from .answers import AnswerForm
-from .checks import format_value
+from .checks import format_value, is_blank
 from .core.engine import Engine
 from .core.fields import FORM_SETTING, JSON_FORM
 from .core.records import Candidate, Outcome, Record, StopReason
@@ -31,7 +31,7 @@ from .plans import UNLIMITED, Left, NoiseAwarePlan, Plan, PlanDecision, outcome_
 from .plans.limits import asks_model
 from .plans.prompts import DraftPrompt, RefinePrompt, prompts_of
 from .plans.rounds import RoundByRound, returns_rounds
-from .plans.self_refine import nothing_graded_note
+from .plans.self_refine import full_note
 from .protocols import Perform, Store
 from .quality.calibration import Calibration
 from .quality.priors import Priors
@@ -39,7 +39,7 @@ from .requirements import parse, reads_file
 from .requirements.spec import check_foreign_spec
 from .reservations import Reservations
 from .result import Result, result_or_raise
-from .session import Session
+from .session import Session, graders_for_tasks
 from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
 from .telemetry import RecordSteps, record_refinement
 
@@ -66,6 +66,7 @@ class Refinement:
     next_steps: Plan | None = None  # called instead of the plan: a wrapper that records or prices its decisions
     fingerprint: Callable[[str], str] | None = None  # of a grader by its name on the panel
     callback_errors: CallbackErrors = field(default_factory=CallbackErrors)
+    graders: Mapping[str, Any] = field(default_factory=dict)  # by their names on the panel
 
     @property
     def answer(self) -> AnswerForm[Any] | None:
@@ -78,17 +79,37 @@ class Refinement:
         return Result(trace, error, self.answer, self.plan, self.callback_errors.texts)
 
     def result_or_raise(self, trace: Trace) -> Result[Any]:
-        """Return the result of a finished trace. Raises its error if nothing was graded."""
+        """Return the result of a finished trace. Raises its error (see `result_or_raise`)."""
         strict, errors = self.session.options.strict_budget, self.callback_errors.texts
-        return result_or_raise(trace, strict_budget=strict, answer=self.answer, plan=self.plan, callback_errors=errors)
+        return result_or_raise(
+            trace, strict_budget=strict, graders=self.graders, answer=self.answer, plan=self.plan, callback_errors=errors
+        )
 
 
 async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
     """Prepare a refinement and check all arguments before any call is made. Raises ConfigError."""
-    session = Session(options, await resolve_model(model), graders, judge)
+    task = task if isinstance(task, Trace) else as_task(task)
+    session = await open_session([task], model, graders, judge, options)
     deadline_at = options.deadline_at
     refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
     return in_rounds(refinement, lambda: limits_left(session, deadline_at))
+
+
+async def open_session(tasks: Iterable[Task | Trace], model: Any, graders: Any, judge: Any, options: Options) -> Session:
+    """Return the session of a run with these tasks. Raises ConfigError."""
+    given = [task.task if isinstance(task, Trace) else task for task in tasks]
+    named = graders_for_tasks(graders, judge, options.answer, given)
+    session = Session(options, await resolve_model(model), named, judge or None)
+    log_default_judge(session)
+    return session
+
+
+def log_default_judge(session: Session) -> None:
+    """Log which model the default judge asks, if nothing is named that grades."""
+    if note := session.default_judge_note:
+        from .log import log  # it imports logging
+
+        log.info(note)
 
 
 def limits_left(session: Session, deadline_at: float | None) -> Left:
@@ -181,6 +202,7 @@ def make_refinement(
         reservations=reservations,
         fingerprint=partial(session.cached_fingerprint, roles),
         callback_errors=errors,
+        graders=roles.graders,
     )
 
 
@@ -211,7 +233,7 @@ def _starting_trace(
 def _check_has_prompt(task: Task) -> None:
     """Raise ConfigError if all messages are empty."""
     for message in task.messages:
-        if (text := message_text(message)) and not text.isspace():
+        if not is_blank(message_text(message)):
             return
     raise ConfigError(f"task: the prompt is empty, got {format_value(task.prompt)}")
 
@@ -410,12 +432,9 @@ def with_outcome(trace: Trace, plan: Plan, reason: StopReason | None = None, not
     if reason is None and failure is not None:
         reason, note = failure.stop_reason or StopReason.FAILED, failure.message
     if reason is None:
-        reason, note = (
-            (StopReason.DONE, "the plan has no more steps")
-            if trace.graded_candidates
-            else (StopReason.FAILED, nothing_graded_note(trace))
-        )
-    return trace + outcome_if_stopped(plan, trace, reason, note)
+        graded = bool(trace.graded_candidates)
+        reason, note = (StopReason.DONE, "the plan has no more steps") if graded else (StopReason.FAILED, "")
+    return trace + outcome_if_stopped(plan, trace, reason, full_note(trace, note))
 
 
 async def finish_refinement(refinement: Refinement) -> Result[Any]:

@@ -518,6 +518,14 @@ class BatchFields:
     ordered: bool = setting(
         True, Flag(), "Write the rows in the order of the input, not as they finish. Default: yes.", **NOT_IN_FILES
     )
+    overwrite: bool = setting(
+        False,
+        Flag(),
+        "Replace an existing file.",
+        detail="Without it, a run that would leave out rows of its output is refused. See [Another run with the same "
+        "output](batch.md#another-run-with-the-same-output).",
+        **NOT_IN_FILES,
+    )
     errors: str | Path | None = setting(
         None, FilePath(), "File for rows that cannot be read. Default: OUT.errors.jsonl.", metavar="FILE", **NOT_IN_FILES
     )

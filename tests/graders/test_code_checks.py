@@ -6,12 +6,13 @@ from importlib import metadata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from require import require_sandbox
 
 import redraft
 from redraft import Candidate, Task
 from redraft.code import ruff, type_checkers
 from redraft.code.findings import ToolError
-from redraft.errors import ConfigError, SandboxUnavailableError
+from redraft.errors import ConfigError
 from redraft.graders.execution import check_environment
 from redraft.graders.registry import grader_from_spec
 from redraft.sandbox import Execution, Sandbox
@@ -162,10 +163,7 @@ async def test_types(checker, options, code, score):
 @pytest.mark.parametrize("spec", ["lint:F", "types:checker=mypy", "types:checker=basedpyright"])
 async def test_each_tier_finds_the_same(spec, tier):
     """The tools find what they need in each of them."""
-    try:
-        assert Sandbox(tier).tier == tier
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
+    require_sandbox(tier)
     feedback = await run_grader(f"{spec},sandbox={tier}", "import os\ndef f(n: int) -> str:\n    return n\n")
     assert (feedback.score, feedback.metadata["sandbox"]) == (1 / 2, tier)
 

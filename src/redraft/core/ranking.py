@@ -44,7 +44,7 @@ class RankedAnswer:
 
 
 def ranking(trace: Trace) -> tuple[RankedAnswer, ...]:
-    """Return the answers, best first, and then those that were not graded. Tied answers are sorted by age.
+    """Return the answers, best first, and then those that were not graded. Tied and ungraded answers are sorted by age.
 
     The criteria are those of `Trace.best`, which comes first. Copies of their parents, and ungraded answers that an editor's
     repair replaced, are left out.
@@ -54,7 +54,8 @@ def ranking(trace: Trace) -> tuple[RankedAnswer, ...]:
         rank, tied = len(rows) + 1, len(group) > 1
         rows += [RankedAnswer(trace.by_id[id], rank, tied, trace.scores[id]) for id in group]
     listed = {row.candidate.id for row in rows} | trace.replaced_ids | trace.unchanged_ids
-    return (*rows, *(RankedAnswer(c, None) for c in trace.candidates if c.id not in listed))
+    ungraded = sorted((c for c in trace.candidates if c.id not in listed), key=lambda c: c is not trace.best)
+    return (*rows, *(RankedAnswer(c, None) for c in ungraded))
 
 
 def _tied_groups(trace: Trace) -> Iterator[list[int]]:

@@ -25,7 +25,7 @@ from ..core.serialize import pack, unpack
 from ..core.task import Task
 from ..errors import ConfigError, RedraftError, StoreError
 from ..middleware.messages import SYSTEM_ROLES
-from ..own_code import fingerprint_name
+from ..own_code import fingerprint_name, is_own
 from ..protocols import JudgeClient, Requirement
 from ..requirements.spec import check_with_limit
 from ..threads import run_in_thread
@@ -380,6 +380,12 @@ def check_columns(graders: Iterable[Any], columns: Any, data: str) -> None:
                     f"grader {grader.name!r} needs a {field}, and no column of {data} holds one: name the column with "
                     f"--column {field}=NAME (from Python: columns={{{field!r}: COLUMN}}), or choose another grader"
                 )
+
+
+def is_of_user(grader: Any) -> bool:
+    """Return whether a grader, or a part of it, is code of the user: a function, a class, a requirement or a type of answer."""
+    code = getattr(grader, "function", None) or type(getattr(grader, "requirement", grader))
+    return not is_own(code) or getattr(grader, "form", None) is not None or any(map(is_of_user, getattr(grader, "parts", ())))
 
 
 def check_forms(grader: Any, form: Any) -> None:
