@@ -40,7 +40,8 @@ DEFAULT_JOURNAL = "compare.journal"
 PROMPT_SUFFIXES = {".md", ".txt", ".toml", ".prompt"}  # of a name that is a file and no model
 OWN_SETTINGS = ("output", "name", "errors", "graders", "judge", "journal", "mode", "engine")
 """Settings that a variant cannot have: they are those of the comparison, so that only the variants differ."""
-DRAFT_GRADER = "answered"  # of single answers that a comparer will compare with those of the other variant; it asks nobody
+DRAFT_GRADING = {"graders": "answered", "judge": None}
+"""Grades single answers that a comparer will compare with those of the other variant: by a grader that asks nobody."""
 DEFAULTS: BatchSettings = {"max_iterations": 0, "learn": False}
 """Settings of `batch` with another default: first answers are compared, and earlier rows do not change later ones."""
 
@@ -79,8 +80,8 @@ class ComparisonRun:
         settings: dict[str, Any] = {**DEFAULTS, **self.settings, **own}
         writer = settings.pop("model", model)
         one_answer = settings["max_iterations"] == 0 and settings.get("drafts", 1) == 1 and "plan" not in settings
-        graders = DRAFT_GRADER if one_answer and ranks_answers(self.graders) else self.graders
-        report = await self._batch(label, f"{label}-{_content_hash(own)}", tasks, writer, settings | {"graders": graders})
+        settings |= DRAFT_GRADING if one_answer and ranks_answers(self.graders) else self._grading
+        report = await self._batch(label, f"{label}-{_content_hash(own)}", tasks, writer, settings)
         results = read_results(report, name=label)
         values = task_values(tasks, settings)
         return replace(results, rows=[replace(row, values={**row.values, **values.get(row.id or "", {})}) for row in results.rows])
@@ -91,7 +92,7 @@ class ComparisonRun:
             raise ConfigError(f"{results.name!r} does not tell its tasks and answers, so they cannot be graded")
         rows = [_graded_row(n, row) for n, row in enumerate(results.rows) if row.task and row.text is not None]
         settings: dict[str, Any] = {**self.settings, "columns": GRADED_COLUMNS, "mode": "grade"}
-        report = await self._batch(results.name, f"{results.name}-{tag}", rows, None, settings | {"graders": self.graders})
+        report = await self._batch(results.name, f"{results.name}-{tag}", rows, None, settings | self._grading)
         graded = read_results(report, name=results.name)
         scores = {row.id: row.score for row in graded.rows}
         return replace(
@@ -101,12 +102,15 @@ class ComparisonRun:
             skipped=results.skipped,
         )
 
+    @property
+    def _grading(self) -> dict[str, Any]:
+        return {"graders": self.graders, "judge": self.judge}
+
     async def _batch(self, label: str, name: str, source: Any, model: Any, settings: Mapping[str, Any]) -> BatchReport:
         report = await batch(
             source,
             None,
             model,
-            judge=self.judge,
             **cast("BatchSettings", {**settings, "journal": self.journal, "name": self._run_name(name), **self._limits()}),
         )
         self.usage += report.usage
