@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft.comparison import compare_sync, read_results
+from redraft.core.records import Comparison
 from redraft.errors import BudgetExhaustedError, ConfigError
 
 
@@ -420,6 +421,56 @@ def test_a_judge_sees_each_pair_in_both_orders(tmp_path, biased, rate, bias):
     assert any(line.startswith("win rate of B") for line in report.summary())
     again = compare_sync(a, b, graders="pairwise", judge=judge, journal=tmp_path / "j.journal")
     assert (again.wins, judge.calls) == (report.wins, 40)
+
+
+class Longer:
+    """A comparer that only computes: the longer answer is better."""
+
+    name = "longer"
+    model_free = True
+
+    async def compare(self, task, candidates, ask):
+        return Comparison(tuple(c.id for c in sorted(candidates, key=lambda c: -len(c.text))))
+
+
+@pytest.mark.parametrize("grader", ["pairwise", "pairwise:clarity", Longer()], ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize("max_iterations", [0, 1])
+def test_models_are_compared_by_a_grader_that_compares(tmp_path, grader, max_iterations):
+    """Their answers have no score of their own: the report has the win rate, and the share of wins as the score."""
+    judge = pair_judge(biased=False)
+    variants = ({"model": writes(4), "label": "short"}, {"model": writes(12), "label": "long"})
+    settings = {"journal": tmp_path / "j.journal", "max_iterations": max_iterations}
+    report = compare_sync(*variants, TASKS, graders=grader, judge=judge, **settings)
+    assert (report.evidence, report.verdict, report.gate) == ("win rate", "better", "not worse")
+    assert (report.wins.value, report.wins.pairs) == (1, 12)
+    assert (report.score_name, report.difference.mean_a, report.difference.mean_b) == ("share of wins", 0, 1)
+    if not max_iterations:  # then a single answer is compared with that of the other model alone
+        assert report.usage.calls == 24 + judge.calls and judge.calls == (0 if isinstance(grader, Longer) else 24)
+    calls = judge.calls
+    again = compare_sync(*variants, TASKS, graders=grader, judge=judge, **settings)
+    assert (again.wins, judge.calls) == (report.wins, calls)
+
+
+@pytest.mark.parametrize("grader", ["ranker", "ranker:clarity", "base_helpfulness_listwise"])
+@pytest.mark.parametrize("are_runs", [False, True])
+def test_a_ranker_is_refused_before_the_first_call(tmp_path, grader, are_runs):
+    """It shows the answers in one order; the message names the grader that shows them in both."""
+    judge, models = pair_judge(biased=False), (writes(4), writes(12))
+    rows = [{"id": 1, "prompt": "T", "response": "x"}]
+    sides = (rows, rows, None) if are_runs else ({"model": models[0], "label": "a"}, {"model": models[1], "label": "b"}, TASKS)
+    with pytest.raises(ConfigError, match="shows answers in one order, .*: use 'pairwise"):
+        compare_sync(*sides, graders=grader, judge=judge, journal=tmp_path / "j.journal")
+    assert judge.calls == sum(model.calls for model in models) == 0
+
+
+def test_answers_without_a_score_are_compared(tmp_path):
+    """Of finished runs, too; an answer that only one side has is a loss of the other, and the gate counts it."""
+    a = [{"id": n, "prompt": f"T{n}", "response": f"short {n}", "score": None} for n in range(30)]
+    b = [{**row, "response": f"a long answer {row['id']}" if row["id"] else None} for row in a]
+    report = compare_sync(a, b, graders="pairwise", judge=pair_judge(biased=False), journal=tmp_path / "j.journal")
+    assert (report.wins.value, report.wins.pairs, report.verdict) == (1, 29, "better")
+    assert (report.unscored_a, report.unscored_b) == (0, 1)
+    assert report.worst_case.rows == 30 and report.worst_case.mean_a == pytest.approx(1 / 30)
 
 
 def test_settings_are_compared_on_a_real_server(plain_server, tmp_path):

@@ -19,7 +19,7 @@ from .estimates import ComparisonSettings, PairedScores, build_report
 from .labels import read_labels
 from .readers import read_results
 from .report import ComparisonReport
-from .results import RunResults, pair_results
+from .results import RunResults, pair_results, with_shares_of_wins
 from .variants import DEFAULT_JOURNAL, OWN_SETTINGS, ComparisonRun, ranks_answers, reread
 
 
@@ -94,10 +94,13 @@ async def compare(
         sides = _with_own_names(sides, (a, b))
         if graders is not None and not ranks:
             sides = [await run.grade_anew(results, tag) for results, tag in zip(sides, ("a", "b"), strict=True)]
-    paired = pair_results(*_with_own_names(sides, (a, b)))
+    if ranks and tasks is not None:  # what graded single answers says nothing of the comparison
+        sides = [replace(side, rows=[replace(row, score=None) for row in side.rows]) for side in sides]
+    paired = pair_results(*_with_own_names(sides, (a, b)), scored=not ranks)
     wins = None
     if ranks:
         wins = await run.win_rate(paired, PairedScores(paired.pairs, options).clusters, level)
+        paired = with_shares_of_wins(paired, run.shares_of_wins)
     found = None
     if labels is not None:
         found = read_labels(labels, paired.pairs, columns=label_columns, scale=label_scale)

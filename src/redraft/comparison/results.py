@@ -22,6 +22,7 @@ from ..text import pluralize
 
 PairedBy: TypeAlias = Literal["id", "task"]
 MAX_RESULTS = 1_000_000  # rows of one run
+WINS_NAME = "share of wins"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,23 +148,24 @@ class PairedResults:
         return a, b
 
 
-def pair_results(a: RunResults, b: RunResults) -> PairedResults:
+def pair_results(a: RunResults, b: RunResults, *, scored: bool = True) -> PairedResults:
     """Return the rows of two runs in pairs: by ID if all rows have one and the runs share some, else by task.
 
-    Raises ConfigError if they have no row in common.
+    `scored`: whether a pair needs a score on both sides; if not, `with_shares_of_wins` gives scores later. Raises ConfigError if
+    they have no row in common.
     """
     tried: list[PairedBy] = []
     a, b = a.without_scores_of_blanks(), b.without_scores_of_blanks()
     if all(row.id is not None for run in (a, b) for row in run.rows):
         sides = [_by_key(run.rows, lambda row: row.id or "") for run in (a, b)]
         if sides[0].keys() & sides[1].keys():
-            return _make_pairs(a, b, "id", *sides)
+            return _make_pairs(a, b, "id", *sides, scored=scored)
         tried.append("id")
     a, b = a.with_tasks(), b.with_tasks()
     if all(row.task_hash for run in (a, b) for row in run.rows):
         sides = [_by_key(run.rows, lambda row: row.task_hash) for run in (a, b)]
         if sides[0].keys() & sides[1].keys():
-            return _make_pairs(a, b, "task", *sides)
+            return _make_pairs(a, b, "task", *sides, scored=scored)
         tried.append("task")
     if not tried:
         raise ConfigError(
@@ -184,7 +186,13 @@ def _by_key(rows: Iterable[ResultRow], key: Callable[[ResultRow], str]) -> dict[
 
 
 def _make_pairs(
-    a: RunResults, b: RunResults, how: PairedBy, a_rows: dict[str, list[ResultRow]], b_rows: dict[str, list[ResultRow]]
+    a: RunResults,
+    b: RunResults,
+    how: PairedBy,
+    a_rows: dict[str, list[ResultRow]],
+    b_rows: dict[str, list[ResultRow]],
+    *,
+    scored: bool,
 ) -> PairedResults:
     both = [
         ResultPair(
@@ -199,19 +207,41 @@ def _make_pairs(
         if key in b_rows
     ]
     missing = Counter((pair.a.score is None, pair.b.score is None) for pair in both)
-    if not missing[False, False]:
+    if scored and not missing[False, False]:
         raise ConfigError(f"{a.name!r} and {b.name!r} have {pluralize(len(both), 'row')} in common, and none has a score in both")
     return PairedResults(
         a,
         b,
         how,
-        [pair for pair in both if pair.a.score is not None and pair.b.score is not None],
-        [pair for pair in both if pair.a.score is None],
-        [pair for pair in both if pair.b.score is None],
+        [pair for pair in both if not scored or (pair.a.score is not None and pair.b.score is not None)],
+        [pair for pair in both if scored and pair.a.score is None],
+        [pair for pair in both if scored and pair.b.score is None],
         len(a_rows.keys() - b_rows.keys()),
         len(b_rows.keys() - a_rows.keys()),
         len(a.rows) - len(a_rows) + len(b.rows) - len(b_rows),
     )
+
+
+def with_shares_of_wins(results: PairedResults, shares: Mapping[str, float]) -> PairedResults:
+    """Return results whose pairs have scores: their own if all have them, else the share of verdicts that each answer won.
+
+    `shares` are those of B, by the key of the pair. A pair without a verdict has no score where the answer is missing; if both are
+    there, it has none at all.
+    """
+    if all(pair.a.score is not None and pair.b.score is not None for pair in results.pairs):
+        return results
+    scored, unscored = [], []
+    for pair in results.pairs:
+        share = shares.get(pair.key)
+        if share is not None:
+            scored.append(replace(pair, a=replace(pair.a, score=1 - share), b=replace(pair.b, score=share)))
+        else:  # an answer that has no opponent wins
+            has_a, has_b = (any(row.text is not None for row in rows) for rows in (pair.a_rows, pair.b_rows))
+            a = replace(pair.a, score=1.0 if has_a and not has_b else None)
+            unscored.append(replace(pair, a=a, b=replace(pair.b, score=1.0 if has_b and not has_a else None)))
+    names = [replace(side, score_name=WINS_NAME) for side in (results.a, results.b)]
+    lost_by = [[pair for pair in unscored if getattr(pair, side).score is None] for side in "ab"]
+    return replace(results, a=names[0], b=names[1], pairs=scored, unscored_a=lost_by[0], unscored_b=lost_by[1])
 
 
 def _mean_row(rows: list[ResultRow]) -> ResultRow:

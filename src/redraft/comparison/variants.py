@@ -19,6 +19,7 @@ from ..checks import format_value
 from ..core.serialize import pack
 from ..core.task import Task
 from ..errors import BudgetExhaustedError, ConfigError, GradingError, RedraftError
+from ..graders.judging.ranking import Pairwise, Ranker
 from ..middleware import Budget
 from ..options import Options
 from ..runs import BatchReport, BatchSettings, batch
@@ -39,6 +40,8 @@ DEFAULT_JOURNAL = "compare.journal"
 PROMPT_SUFFIXES = {".md", ".txt", ".toml", ".prompt"}  # of a name that is a file and no model
 OWN_SETTINGS = ("output", "name", "errors", "graders", "judge", "journal", "mode", "engine")
 """Settings that a variant cannot have: they are those of the comparison, so that only the variants differ."""
+DRAFT_GRADING = {"graders": "answered", "judge": None}
+"""Grades single answers that a comparer will compare with those of the other variant: by a grader that asks nobody."""
 DEFAULTS: BatchSettings = {"max_iterations": 0, "learn": False}
 """Settings of `batch` with another default: first answers are compared, and earlier rows do not change later ones."""
 
@@ -52,6 +55,7 @@ class ComparisonRun:
     judge: Any
     settings: BatchSettings
     usage: Usage = NO_USAGE
+    shares_of_wins: dict[str, float] = field(default_factory=dict, init=False)  # of B, by the key of the pair
     _began: float = field(default_factory=monotonic, init=False)
     _names: list[str] = field(default_factory=list, init=False)
 
@@ -75,6 +79,8 @@ class ComparisonRun:
         label, own = variant_settings(variant)
         settings: dict[str, Any] = {**DEFAULTS, **self.settings, **own}
         writer = settings.pop("model", model)
+        one_answer = settings["max_iterations"] == 0 and settings.get("drafts", 1) == 1 and "plan" not in settings
+        settings |= DRAFT_GRADING if one_answer and ranks_answers(self.graders) else self._grading
         report = await self._batch(label, f"{label}-{_content_hash(own)}", tasks, writer, settings)
         results = read_results(report, name=label)
         values = task_values(tasks, settings)
@@ -85,8 +91,8 @@ class ComparisonRun:
         if not any(row.task and row.text is not None for row in results.rows):
             raise ConfigError(f"{results.name!r} does not tell its tasks and answers, so they cannot be graded")
         rows = [_graded_row(n, row) for n, row in enumerate(results.rows) if row.task and row.text is not None]
-        settings = {**self.settings, "columns": GRADED_COLUMNS, "mode": "grade"}
-        report = await self._batch(results.name, f"{results.name}-{tag}", rows, None, settings)
+        settings: dict[str, Any] = {**self.settings, "columns": GRADED_COLUMNS, "mode": "grade"}
+        report = await self._batch(results.name, f"{results.name}-{tag}", rows, None, settings | self._grading)
         graded = read_results(report, name=results.name)
         scores = {row.id: row.score for row in graded.rows}
         return replace(
@@ -96,13 +102,15 @@ class ComparisonRun:
             skipped=results.skipped,
         )
 
+    @property
+    def _grading(self) -> dict[str, Any]:
+        return {"graders": self.graders, "judge": self.judge}
+
     async def _batch(self, label: str, name: str, source: Any, model: Any, settings: Mapping[str, Any]) -> BatchReport:
         report = await batch(
             source,
             None,
             model,
-            self.graders,
-            self.judge,
             **cast("BatchSettings", {**settings, "journal": self.journal, "name": self._run_name(name), **self._limits()}),
         )
         self.usage += report.usage
@@ -157,6 +165,7 @@ class ComparisonRun:
             raise GradingError("the grader gave no verdict in both orders on any pair", usage=self.usage)
         of_pairs = None if clusters is None else [clusters[n] for n in counted]
         means = [[fmean(share[order] for share in shares[n]) for n in counted] for order in (0, 1)]
+        self.shares_of_wins = {results.pairs[n].key: fmean(both) for n, both in zip(counted, zip(*means, strict=True), strict=True)}
         return win_rate(means[0], means[1], clusters=of_pairs, confidence=level)
 
     async def _judge_pairs(self, cases: Sequence[LabelledCase]) -> AsyncGenerator[JudgedCase, None]:
@@ -200,13 +209,17 @@ def _content_hash(own: Mapping[str, Any]) -> str:
 
 
 def ranks_answers(graders: Any) -> bool:
-    """Return whether the graders compare answers. Raises ConfigError for a mixture, or several that do."""
+    """Return whether the graders compare answers. Raises ConfigError for a mixture, for several that do, and for a ranker."""
     if graders is None:
         return False
     members = resolve_graders((), graders, has_model=True)
-    comparing = [member.name for member, _ in members if member.compares]
+    comparing = [(member.name, grader) for member, grader in members if member.compares]
     if comparing and len(members) > 1:
-        raise ConfigError(f"graders: {comparing[0]!r} compares answers; it must be the only grader")
+        raise ConfigError(f"graders: {comparing[0][0]!r} compares answers; it must be the only grader")
+    for name, grader in comparing:
+        if isinstance(grader, Ranker) and not isinstance(grader, Pairwise):
+            pairwise = name.replace("ranker", "pairwise", 1) if name.startswith("ranker") else "pairwise"
+            raise ConfigError(f"graders: {name!r} shows answers in one order, and two runs are compared in both: use {pairwise!r}")
     return bool(comparing)
 
 
@@ -241,10 +254,13 @@ def _text_pairs(pair: ResultPair) -> list[tuple[str, str]]:
 
 
 def _wins_of_b(judged: JudgedCase) -> tuple[float, float] | None:
-    """Return how far B wins if it is shown second, and if it is shown first; None without a verdict in both orders."""
+    """Return how far B wins if it is shown second, and if it is shown first; None without a verdict in both orders.
+
+    A verdict without an order, of a comparer that only computes, counts in both.
+    """
     shares: list[float] = []
     for order in ((0, 1), (1, 0)):
-        ranks = [v.ranks for v in judged.verdicts if v.ranks is not None and tuple(v.presentation_order) == order]
+        ranks = [v.ranks for v in judged.verdicts if v.ranks is not None and tuple(v.presentation_order) in {(), order}]
         if not ranks:
             return None
         shares.append(sum(1.0 if r[1] < r[0] else 0.5 if r[0] == r[1] else 0.0 for r in ranks) / len(ranks))

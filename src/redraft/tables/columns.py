@@ -30,6 +30,7 @@ from .row_values import (
     has_value,
     id_at,
     is_id,
+    looks_like_list,
     looks_like_tests,
     metadata_without,
     read_conversation,
@@ -349,8 +350,8 @@ def _find_responses(table: SampleColumns, columns: TaskColumns, excluded: set[st
 
 def _lists_of_responses(table: SampleColumns, excluded: set[str | None]) -> list[str]:
     """Return the columns that hold several responses in a row: by their names, or a response column with lists."""
-    named = table.matching(GIVEN_LIST_NAMES, _is_response_list)
-    several = table.matching(RESPONSE_NAMES, lambda value: _is_response_list(value) and len(as_list(value)) > 1)
+    named = table.matching(GIVEN_LIST_NAMES, lambda v: _is_response_list(v) or (looks_like_list(v) and not as_list(v)))
+    several = table.matching(RESPONSE_NAMES, lambda value: _is_response_list(value) and len(as_list(value, strict_loads)) > 1)
     return [name for name in (*named, *several) if name not in excluded and name != "answer"]
 
 
@@ -417,13 +418,9 @@ def _is_tools(value: Any) -> bool:
 
 
 def _list_of_objects(value: Any) -> list[Mapping[str, Any]]:
-    """Return a list of objects, also from JSON in a text; [] for anything else."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = strict_loads(value)
-        except ValueError:
-            return []
-    return value if isinstance(value, list) and all(isinstance(item, Mapping) for item in value) else []
+    """Return a list of objects, also from a text; [] for anything else."""
+    items = as_list(value)
+    return items if all(isinstance(item, Mapping) for item in items) else []
 
 
 def _is_choice(value: Any) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..checks import format_value, is_blank
 from ..core.task import Message, message_text
-from ..jsontext import strict_loads
+from .cells import load_cell
 
 BOOKKEEPING_KEYS = {"additional_kwargs", "time_created", "label", "reward", "metadata"}  # of stored messages, for no endpoint
 MISSING = object()
@@ -41,6 +41,7 @@ ROLE_BY_SPEAKER: Mapping[str, str] = {
 }
 ANSWERING_ROLES = {name for name, role in ROLE_BY_SPEAKER.items() if role == "assistant"}
 MAX_NESTING = 5
+LIST_TEXT = re.compile(r"""\s*\[\s*["'{\[].*\]\s*""", re.DOTALL)  # it looks like a list of texts or objects
 SPEC_PATTERN = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')  # text up to a semicolon that is not in quotes
 
 
@@ -164,6 +165,8 @@ def response_at(values: Mapping[str, Any], name: str) -> str | None:
 def responses_at(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Return the responses in a list, or the one in a text or an object; () if there are none yet. One that is null is none."""
     value = value_or_none(values, name)
+    if looks_like_list(value):
+        value = _load(value, f"{name!r} looks like a list of responses")
     return () if value is None or value == [] else read_responses(list(filter(has_value, as_list(value) or [value])), name)
 
 
@@ -172,11 +175,16 @@ def read_responses(items: Sequence[Any], name: str) -> tuple[str, ...]:
     return tuple(response_text(item, f"{name}.{n}" if len(items) > 1 else name) for n, item in enumerate(items))
 
 
-def as_list(value: Any) -> list[Any]:
-    """Return a list, also from JSON in a text; [] for anything else."""
+def looks_like_list(value: Any) -> bool:
+    """Return whether a value is a text that looks like a list of texts or objects, whether it can be read or not."""
+    return isinstance(value, str) and LIST_TEXT.fullmatch(value) is not None
+
+
+def as_list(value: Any, load: Callable[[str], Any] = load_cell) -> list[Any]:
+    """Return a list, also from a text (see `load_cell`); [] for anything else."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = strict_loads(value)
+            value = load(value)
         except ValueError:
             return []
     return value if isinstance(value, list) else []
@@ -205,7 +213,7 @@ def read_conversation(value: Any, name: str, *, may_be_text: bool) -> tuple[list
     if value is None:
         raise ValueError(f"{name!r} is null")
     if isinstance(value, str) and not may_be_text:
-        value = _load_json(value, f"{name!r} must be a list of messages")
+        value = _load(value, f"{name!r} must be a list of messages")
     if not isinstance(value, list) or not value:
         raise ValueError(f"{name!r} must be {'text or ' if may_be_text else ''}a list of messages, got {format_value(value, 80)}")
     messages: list[Message] = [read_message(m, name) for m in value]
@@ -262,7 +270,7 @@ def tools_at(values: Mapping[str, Any], name: str | None) -> list[Mapping[str, A
     value = value_or_none(values, name)
     if value is None:
         return None
-    tools = _load_json(value, f"{name!r} must be a list of tools") if isinstance(value, str) else value
+    tools = _load(value, f"{name!r} must be a list of tools") if isinstance(value, str) else value
     if not isinstance(tools, list):
         raise ValueError(f"{name!r} must be a list of tools, got {format_value(tools, 80)}")
     return tools
@@ -272,13 +280,13 @@ def tool_choice_at(values: Mapping[str, Any], name: str | None) -> Any:
     """Return whether tools must be called: a word, an object, or JSON of one."""
     value = value_or_none(values, name)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return _load_json(value, "tool_choice must be a word or an object")
+        return _load(value, "tool_choice must be a word or an object")
     return value
 
 
-def _load_json(text: str, expected: str) -> Any:
+def _load(text: str, expected: str) -> Any:
     try:
-        return strict_loads(text)
+        return load_cell(text)
     except ValueError as error:
         raise ValueError(f"{expected}, or JSON of one: {error}") from error
 
@@ -286,7 +294,7 @@ def _load_json(text: str, expected: str) -> Any:
 def split_specs(text: str) -> Any:
     if text.lstrip().startswith("["):
         try:
-            return strict_loads(text)
+            return load_cell(text)
         except ValueError:
             pass
     return [spec for part in SPEC_PATTERN.findall(text) if (spec := part.strip())]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..checks import format_value
 from ..core.task import Message, Task
-from ..jsontext import strict_loads
+from ..tables.cells import load_cell
 from ..tables.row_values import read_message
 from .cases import (
     FIRST_BETTER,
@@ -156,10 +156,10 @@ def _text(values: Mapping[str, Any], key: str) -> str:
 
 
 def _list(value: Any) -> list[Any] | None:
-    """Return a list, also from JSON in a text; None for anything else."""
+    """Return a list, also from a text (see `load_cell`); None for anything else."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = strict_loads(value)
+            value = load_cell(value)
         except ValueError:
             return None
     return value if isinstance(value, list) else None

@@ -15,7 +15,7 @@ from typing import Any
 from .. import checks
 from ..core.task import message_text
 from ..errors import ConfigError
-from ..jsontext import strict_loads
+from ..tables.cells import load_cell
 from ..tables.columns import SYNONYMS, SampleColumns
 from ..tables.readers import BadRow, OnError, Row, iter_rows
 from ..tables.row_values import MISSING, has_value, value_at, value_or_none
@@ -130,13 +130,13 @@ def response_cell(row: Row, name: str) -> str:
 
 
 def list_cell(row: Row, name: str) -> list[Any]:
-    """Return a list: of one column, of JSON in a text, or of several columns "a,b,c". Raises AmbiguousLabel for anything else."""
+    """Return a list: of a column, of a text (see `load_cell`), or of several columns "a,b,c". Raises AmbiguousLabel otherwise."""
     value = cell(row, name)
     if value is None and "," in name:
         return [cell(row, part.strip()) for part in name.split(",")]
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = strict_loads(value)
+            value = load_cell(value)
         except ValueError as error:
             raise AmbiguousLabel(f"{name!r} is not a list: {error}") from error
     if not isinstance(value, list):
