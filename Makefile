@@ -7,16 +7,26 @@ export PYTHON
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 SLOW ?= none
 
-.PHONY: demo test test-all lowest check lint types docs site cover bench release clean
+.PHONY: demo test test-all test-skipped test-shuffled lowest check lint types docs site cover bench release clean
 
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
 
 test: $(VENV)/.ready-test   ## run the tests except those marked slow; SLOW=SEED/SHARE adds a share of these, chosen by the seed
+	@echo "The tests take about five minutes on two cores; a percentage ends each line." >&2
 	@$(PYTEST) --slow $(SLOW)
 
 test-all: $(VENV)/.ready-test ## run all tests
 	@$(PYTEST)
+
+test-skipped: $(VENV)/.ready-test ## run the tests that the last run skipped, after what they need was installed
+	@$(PYTEST) --skipped
+
+test-shuffled: $(VENV)/.ready-test ## look for tests that depend on order or load: SEED chooses the order, four workers for each core are the load
+	@echo "make test-shuffled SEED=$(SEED)"
+	@$(PYTEST) --slow $(SLOW) --shuffle $(SEED) --numprocesses $$((4 * $$(getconf _NPROCESSORS_ONLN)))
+
+SEED ?= $(shell date +%F)
 
 lowest: $(VENV)-lowest/.ready ## run the tests that depend on libraries with the oldest declared versions (Python 3.11)
 	@$(VENV)-lowest/bin/python -m pytest --numprocesses auto --dist loadfile -p no:cacheprovider $(AT_LOWEST)

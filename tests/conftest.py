@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from require import require_sandbox
 
 # For properties that do not say how many examples they want. No deadline: it would time the machine, which other tests load.
 settings.register_profile("suite", max_examples=50, deadline=None)
 settings.load_profile("suite")
 
 TINY = Path(__file__).parent / "wire" / "tiny.py"
+SKIPPED = "redraft/skipped"  # in pytest's cache
 LOCAL = ("127.", "::1", "localhost")
 FOREIGN = ("REDRAFT_", "OPENAI_", "ANTHROPIC_", "OLLAMA_")
 LONGEST = (  # files that run first, the longest before the others, so that no worker ends long after the rest
@@ -46,6 +48,10 @@ def pytest_addoption(parser):
         metavar="all|none|SEED/SHARE",
         help="which tests marked slow run: all (the default), none, or a share of those of each file (at least one) that the seed chooses",
     )
+    parser.addoption("--skipped", action="store_true", help="run only the tests that the last run skipped")
+    parser.addoption(
+        "--shuffle", metavar="SEED", help="run the files, and the tests of each file, in a random order that the seed chooses"
+    )
 
 
 def pytest_configure():
@@ -64,8 +70,26 @@ def pytest_collection_modifyitems(config, items):
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
     left_out = {*slow_tests(items)} - {*chosen_slow_tests(items, config.getoption("--slow"))}
+    if config.getoption("--skipped"):
+        skipped = {*config.cache.get(SKIPPED, [])}
+        left_out |= {item for item in items if not skipped & {item.nodeid, item.nodeid.partition("::")[0]}}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+    if seed := config.getoption("--shuffle"):
+        draw = lambda name: sha256(f"{seed} {name}".encode()).digest()  # noqa: E731
+        items.sort(key=lambda item: (draw(item.path.name), draw(item.nodeid)))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter, config):
+    """Count the skipped tests by reason in the last line but one, and note them for `--skipped`."""
+    yield
+    reports = terminalreporter.getreports("skipped")
+    if hasattr(config, "cache"):
+        config.cache.set(SKIPPED, [report.nodeid for report in reports])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    if reasons:
+        terminalreporter.write_line("; ".join(f"{count} skipped: {reason}" for reason, count in reasons.most_common()))
 
 
 def slow_tests(items):
@@ -129,14 +153,7 @@ def bare_environment(monkeypatch, tmp_path_factory):
 @pytest.fixture(scope="session")
 def sandbox():
     """The best sandbox here; tests that use it are skipped where none works."""
-    from redraft.errors import SandboxUnavailableError
-    from redraft.sandbox import Sandbox
-
-    try:
-        assert Sandbox().tier
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
-    return Sandbox()
+    return require_sandbox("auto")
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from require import require_program
 
 BENCH = Path(__file__).parent.parent / "bench"
 SCRIPT = """
@@ -37,6 +38,7 @@ def git(folder, *command):
 @pytest.fixture
 def repository(tmp_path):
     """Five revisions: `base`; `slower` by a fifth; `same`, with another label; `broken`, whose script fails; `older`, without it."""
+    require_program("git")
     package, bench = tmp_path / "src" / "redraft", tmp_path / "bench"
     package.mkdir(parents=True)
     bench.mkdir()

@@ -22,13 +22,13 @@ from redraft.models import connect
 from redraft.storage import Journal, JsonlStore, read_trace
 
 pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here"),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 HEADER = dumps_text(Trace(Task("q")).header())
 
 
-def in_child(work, seconds=20):
+def in_child(work, seconds=120):
     """Return the result of a function in a forked child, as JSON; an error's name and message; None where it hangs."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -209,7 +209,7 @@ async def test_a_child_has_connections_of_its_own(server):
 
 async def test_a_child_loads_a_local_model_of_its_own(gguf_file):
     """The threads of the parent's engine do not exist in the child."""
-    pytest.importorskip("xllamacpp")
+    pytest.importorskip("xllamacpp", reason="no xllamacpp")
     model = connect(f"local:{gguf_file}", context=512, threads=1)
     request = Request([{"role": "user", "content": "Hello"}], max_tokens=4, temperature=0.0)
 

@@ -85,7 +85,7 @@ CALLS = {
     ),
     "a grader's class": (lambda: refine_with(graders=Judge), ["write Judge(...)", "not the class"]),
     "a grader that is a number": (lambda: refine_with(graders=5), ["a grader is a name", "5"]),
-    "no graders": (lambda: refine_with(graders=[]), ["nothing to grade with", "`graders`"]),
+    "no graders": (lambda: refine_with(graders=[]), ["nothing grades this task", "no grader"]),
     "a model's class": (lambda: refine_with(model=ScriptedModel), ["model", "write ScriptedModel(...)"]),
     "a model that is empty": (lambda: refine_with(model=""), ["model", "''", "openai:gpt-4o-mini"]),
     "a model that is 0": (lambda: refine_with(model=0), ["model", "a name, a Model or a function", "0"]),
@@ -180,8 +180,8 @@ def finish(made):
         async def all_of():
             return [each async for each in made]
 
-        return asyncio.run(asyncio.wait_for(all_of(), 20))
-    return asyncio.run(asyncio.wait_for(made, 20)) if inspect.iscoroutine(made) else made
+        return asyncio.run(asyncio.wait_for(all_of(), 60))
+    return asyncio.run(asyncio.wait_for(made, 60)) if inspect.iscoroutine(made) else made
 
 
 def test_a_long_value_is_cut():

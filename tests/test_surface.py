@@ -18,7 +18,7 @@ def test_imports_follow_the_layers():
     """The contracts of [tool.importlinter] set the direction of imports and what the pure packages may not import, and forbid
     cycles.
     """
-    pytest.importorskip("importlinter", reason="the extra lint is not installed")
+    pytest.importorskip("importlinter", reason="no import-linter")
     lint = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache"]
     ended = subprocess.run(lint, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -5,6 +5,7 @@ Values are shortened in messages: an argument may be a whole document, or an obj
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from math import inf, isfinite, log10
 from reprlib import Repr
@@ -15,6 +16,10 @@ from .errors import ConfigError
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
 MAX_SHOWN_BITS = 10_000  # of an integer; Python writes none of more than 4,300 digits
 MAX_NAMES = 12  # names in a message
+_BLANK = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]*"
+)
 _OR_NONE = {True: " or None", False: ""}
 
 
@@ -94,6 +99,11 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
         raise invalid_argument(name, f"one of {', '.join(str(c) for c in choices)}", value)
 
 
+def is_blank(text: str) -> bool:
+    """Return whether a text has no visible character: it is empty, or only white space, control and format characters."""
+    return _BLANK.fullmatch(text) is not None
+
+
 def flag(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ConfigError unless the value is True or False; `optional` allows None."""
     if not (isinstance(value, bool) or (value is None and optional)):
@@ -104,7 +114,7 @@ def text(name: str, value: Any, *, optional: bool = False, allow_blank: bool = F
     """Raise ConfigError unless the value is text that is not blank; `optional` allows None, `allow_blank` blank text."""
     if value is None and optional:
         return
-    if not isinstance(value, str) or not (allow_blank or value.strip()):
+    if not isinstance(value, str) or not (allow_blank or not is_blank(value)):
         raise invalid_argument(name, f"text{'' if allow_blank else ' that is not blank'}{_OR_NONE[optional]}", value)
 
 
@@ -143,7 +153,7 @@ def closest_names(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     names_by_folded: dict[str, str] = {}
     for known_name in known:
         names_by_folded.setdefault(known_name.casefold(), known_name)
-    close = get_close_matches(folded_name, names_by_folded, n, 0.7)
+    close = get_close_matches(folded_name, names_by_folded, n, 0.65)
     longer = [f for f in names_by_folded if len(folded_name) > 2 and f.startswith(folded_name) and f not in close]
     return [names_by_folded[folded] for folded in [*close, *longer][:n]]
 
@@ -157,15 +167,19 @@ def read_error_message(error: Exception) -> str:
 
 
 def unknown_name_message(what: str, name: str, known: Iterable[str], list_command: str = "", *, full_value: str = "") -> str:
-    """Return the message for an unknown name: the nearest names, then all, or as many as fit and how to list them.
+    """Return the message for an unknown name: the nearest names, then all if they are few, and how to list them.
 
     `what` is the kind of thing ("grader"), `list_command` the command that lists all, `full_value` the whole argument if the
     name is only a part of it.
     """
     names = list(known)
     near = closest_names(name, names)
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"unknown {what} {format_value(full_value or name)}; {hint}{available_names(names, list_command)}"
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+    if near and len(names) > MAX_NAMES:
+        others = f" `{list_command}` lists all" if list_command else ""
+    else:
+        others = f"{' ' * bool(near)}{available_names(names, list_command)}"
+    return f"unknown {what} {format_value(full_value or name)}; {hint}{others}"
 
 
 def available_names(names: Iterable[str], list_command: str = "") -> str:
@@ -173,9 +187,10 @@ def available_names(names: Iterable[str], list_command: str = "") -> str:
     listed = list(names)
     if not listed:
         return "there are none"
-    if len(listed) <= MAX_NAMES or not list_command:
+    if len(listed) <= MAX_NAMES:
         return f"there are {', '.join(listed)}"
-    return f"there are {', '.join(listed[:MAX_NAMES])} and {len(listed) - MAX_NAMES} more: `{list_command}` lists all"
+    how = f": `{list_command}` lists all" if list_command else ""
+    return f"there are {', '.join(listed[:MAX_NAMES])} and {len(listed) - MAX_NAMES} more{how}"
 
 
 def _bounds(minimum: int | None, maximum: int | None) -> str:

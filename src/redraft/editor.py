@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
+from .checks import is_blank
 from .compute import IN_PROCESS, run
 from .errors import ComputeLimitError
 from .own_code import fingerprint_name, is_own
@@ -92,7 +93,7 @@ class FormEditor:
         share = self.max_work // (len(text) * len(requirements) * len(failing) + 1)
         for requirement in failing:
             for edit in _proposals(requirement, text, max(1, min(self.max_proposals, share))):
-                if edit.text not in tried and edit.text.strip() and (self.allow_lossy or not edit.lossy):
+                if edit.text not in tried and not is_blank(edit.text) and (self.allow_lossy or not edit.lossy):
                     tried.add(edit.text)
                     yield _RepairStep(edit, requirement.demand, _passing_after(edit.text, requirements, passing))
 

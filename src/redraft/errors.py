@@ -20,6 +20,7 @@ RedraftError
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +39,16 @@ class RedraftError(Exception):
     def details(self) -> dict[str, Any]:
         """The other attributes, by the names of the constructor's arguments."""
         return {}
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that a notebook shows: the error alone, or the whole traceback if REDRAFT_DEBUG is set."""
+        from traceback import format_exception  # only notebooks need these
+
+        from .text import strip_control_sequences
+
+        is_debug = bool(os.environ.get("REDRAFT_DEBUG"))
+        text = "".join(format_exception(self)) if is_debug else f"{type(self).__name__}: {self}"
+        return strip_control_sequences(text).splitlines()
 
 
 class ConfigError(RedraftError, ValueError):

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from .answers import AnswerForm
+from .checks import is_blank
 from .core.cancellation import cancel_and_wait
 from .core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
@@ -340,7 +341,7 @@ async def _repair_by_graders(step: Repair, roles: Roles, client: StepClient, tex
         if not (getattr(grader, "editable", False) and hasattr(grader, "repair")):
             continue
         edit: Edit | None = await grader.repair(step.task, candidate)
-        if edit is None or not edit.text.strip() or edit.text == candidate.text:
+        if edit is None or is_blank(edit.text) or edit.text == candidate.text:
             continue
         edited = replace(candidate, text=edit.text)
         guards = [each for each in graders if each is not grader and getattr(each, "guards_repairs", False)]

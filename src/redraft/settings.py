@@ -394,13 +394,13 @@ class OptionFields:
     on_record: Callable[[Record], object] | None = setting(
         None,
         Instance("a function of a record, or None", CALLABLE, may_be_class=True),
-        "Called with every record when it is added.",
+        "Called with every record when it is added; awaited if it is async. What it raises is named in the result.",
         **PYTHON_ONLY,
     )
     on_step: Callable[[Step], object] | None = setting(
         None,
         Instance("a function of a step, or None", CALLABLE, may_be_class=True),
-        "Called with every step when it begins.",
+        "Called with every step when it begins, in the same way.",
         **PYTHON_ONLY,
     )
     temperature: float | None = setting(None, Number(), "Sampling temperature of the model that writes.", metavar="T")
@@ -517,6 +517,14 @@ class BatchFields:
     )
     ordered: bool = setting(
         True, Flag(), "Write the rows in the order of the input, not as they finish. Default: yes.", **NOT_IN_FILES
+    )
+    overwrite: bool = setting(
+        False,
+        Flag(),
+        "Replace an existing file.",
+        detail="Without it, a run that would leave out rows of its output is refused. See [Another run with the same "
+        "output](batch.md#another-run-with-the-same-output).",
+        **NOT_IN_FILES,
     )
     errors: str | Path | None = setting(
         None, FilePath(), "File for rows that cannot be read. Default: OUT.errors.jsonl.", metavar="FILE", **NOT_IN_FILES

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from require import as_root
 
 from redraft.storage import Journal
 
@@ -70,7 +71,7 @@ def test_journals_are_private_and_outputs_follow_the_umask(redraft, umask):
     assert {"out.jsonl", "out.csv", "out.jsonl.gz", "out.jsonl.errors.jsonl", "traces.jsonl", "t.txt"} <= found.keys()
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can plant another user's link")
+@as_root
 def test_an_errors_file_is_not_written_through_a_link(redraft):
     """A link of another user at its default path is refused, and its target is unchanged."""
     shared, precious = redraft.folder / "shared", redraft.folder / "precious"
@@ -131,7 +132,7 @@ def test_a_hostile_trace_is_refused_by_every_command(redraft, record):
         assert "t.jsonl" in done.err and "Traceback" not in done.err, (command, done.err)
 
 
-@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no pipe has a name here")
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no /dev/fd")
 def test_a_trace_from_a_pipe_is_shown(redraft):
     """Shells pass `<(command)` as a pipe; an endless one is refused."""
     (redraft.folder / "in.md").write_text("fine")

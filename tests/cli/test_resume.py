@@ -166,7 +166,7 @@ def test_a_run_that_cannot_start_leaves_no_trace(redraft):
     assert not (redraft.folder / "t.jsonl").exists()
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_sigterm_while_the_answer_is_printed_exits_with_130(redraft, serve):
     """With an unread pipe at stdout the program ends with a message, not by the signal."""
     os.mkfifo(redraft.folder / "answer")

@@ -170,7 +170,7 @@ ARRAY_REASON = "an array of NumPy (numpy.ndarray), which == compares item by ite
 
 @pytest.fixture
 def with_numpy(sandbox):
-    pytest.importorskip("numpy")
+    pytest.importorskip("numpy", reason="no numpy")
     return Sandbox(packages=["numpy"])
 
 

@@ -220,7 +220,7 @@ def test_the_list_of_files_of_an_archive_is_bounded(tmp_path, monkeypatch, files
 
 def test_an_archive_with_zstandard(tmp_path):
     """As newer versions of Inspect write them."""
-    library = pytest.importorskip("backports.zstd.zipfile")
+    library = pytest.importorskip("backports.zstd.zipfile", reason="no backports.zstd")
     path = tmp_path / "log.eval"
     with library.ZipFile(path, "w", library.ZIP_ZSTANDARD) as archive:
         archive.writestr("samples/1_epoch_1.json", json.dumps(inspect_sample(1, "C")))

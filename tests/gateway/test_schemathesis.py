@@ -3,6 +3,7 @@
 import json
 import urllib.error
 import urllib.request
+from contextlib import suppress
 
 import pytest
 import schemathesis
@@ -51,10 +52,8 @@ def test_no_request_gets_a_500(gateway, label, mode):
     def send(case):
         check(gateway, case)
 
-    try:
+    with suppress(Unsatisfiable):  # nothing can be wrong with some requests
         send()
-    except Unsatisfiable:
-        pytest.skip("nothing can be wrong with this request")
     assert gateway.process.poll() is None
     assert "Traceback" not in gateway.log.read_text()
 

@@ -389,8 +389,8 @@ def test_a_single_file_loads(tmp_path, load, format, ending):
 
 def test_trl_recognises_every_format(tmp_path, load):
     """TRL's functions recognise each format as conversational and apply a chat template to it."""
-    trl = pytest.importorskip("trl.data_utils", reason="TRL is large and is not among the test requirements")
-    transformers = pytest.importorskip("transformers")
+    trl = pytest.importorskip("trl.data_utils", reason="no trl")
+    transformers = pytest.importorskip("transformers", reason="no transformers")
     from tokenizers import Tokenizer, models
 
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"?": 0}, unk_token="?")))

@@ -22,7 +22,7 @@ from redraft.runs.executors.ray import RayPool
 from .killing import calls_by_hash, commit_delay, most_in_flight, needless_calls, start, until, write_rows
 
 if not find_spec("ray"):
-    pytest.skip("Ray has no wheel for this Python", allow_module_level=True)
+    pytest.skip("no Ray for this Python", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
 PLAIN = {"noise_aware": False}  # calls are identified by their words, so this leaves out repeated drafts and grades

@@ -57,7 +57,7 @@ async def test_a_changed_file_of_the_same_size_and_time_is_checked_again(tmp_pat
     assert len(passes) == 2
 
 
-@pytest.mark.parametrize("more", [{"limit": 3}, {"on_duplicate": "first"}, {"columns": {"response": "id"}}])
+@pytest.mark.parametrize("more", [{"limit": 3, "overwrite": True}, {"on_duplicate": "first"}, {"columns": {"response": "id"}}])
 async def test_other_settings_for_the_same_files_are_checked_again(tmp_path, passes, more):
     """What the columns mean and how many rows are read decide the summary, too."""
     source = write(tmp_path / "in.jsonl", ROWS)

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import socket
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from require import require_sandbox
 from sandbox.attacks import ESCAPE_RUNNER, ESCAPES, EXHAUSTIONS
 
-from redraft.errors import SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox, SandboxedProcessError
 
 LIMITS = Limits(
@@ -25,7 +24,6 @@ LIMITS = Limits(
     output_bytes=10_000,
 )
 ISOLATING = ["bubblewrap", "landlock"]
-MISSING = re.compile(r"is not installed|bubblewrap: bwrap: |needs Linux|has no Landlock")
 LEARNED = {  # what a program learns in a tier without namespaces: it may, and the documentation says so
     "landlock": ("see whether it exists", "read inherited descriptors", "be root", "read the host's name"),
 }
@@ -39,13 +37,7 @@ def tiers(*names):
 
 
 def _sandbox(request):
-    try:
-        assert Sandbox(request.param).tier == request.param
-    except SandboxUnavailableError as error:
-        if not MISSING.search(str(error)):
-            raise  # it is there and does not work: a fault of ours
-        pytest.skip(str(error))
-    return Sandbox(request.param)
+    return require_sandbox(request.param)
 
 
 sandbox = tiers(*ISOLATING)
@@ -146,7 +138,7 @@ RAW = ("system_call(", "run_machine_code(")
 def test_no_escape(sandbox, attack, outside, escape):
     """Each attack is refused or ends the process, and nothing outside has changed."""
     if platform.machine() != "x86_64" and any(raw in escape.expression for raw in RAW):
-        pytest.skip("the numbers of these calls are those of x86_64")
+        pytest.skip("not x86_64")
     facts, victim, listeners = outside
     result = attack(escape.expression)
     if escape.name not in LEARNED.get(sandbox.spec, ()):

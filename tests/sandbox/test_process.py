@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from descriptors import open_files
+from require import as_root, require_program, require_sandbox
 from sandbox.grader import is_alive
 from sandbox.test_attacks import LEARNED, RUN, tiers
 
@@ -27,7 +29,7 @@ from redraft.sandbox.interpreter import Packages
 sandbox = tiers("bubblewrap", "landlock", "unsafe")
 isolated = tiers("bubblewrap", "landlock")
 namespaces = tiers("bubblewrap")
-WRITING = ("temporary files", "files")  # programs that write files, which tier landlock refuses
+WRITING = ("temporary files", "files")
 
 ECHO = """
 import os, sys, time
@@ -93,12 +95,13 @@ LEGITIMATE = {
 
 @pytest.mark.parametrize("name", LEGITIMATE)
 def test_ordinary_programs_work(isolated, run, name):
-    """What ordinary programs do works inside."""
+    """What ordinary programs do works inside, except that tier landlock refuses to write files."""
     program, said = LEGITIMATE[name]
-    if isolated.spec == "landlock" and name in WRITING:
-        pytest.skip("nothing can be written in this tier")
     with isolated.start(run, program) as process:
         execution = process.wait()
+    if isolated.spec == "landlock" and name in WRITING:
+        assert execution.exit_code == 1 and re.search("PermissionError|FileNotFoundError", execution.stderr), execution
+        return
     assert (execution.status, execution.exit_code, execution.truncated) == ("exited", 0, False), execution
     assert execution.stdout.startswith(said)
     assert execution.tier == isolated.spec
@@ -430,14 +433,13 @@ def test_refused_where_bubblewrap_fails(fresh_choice, monkeypatch, tmp_path):
 def test_bubblewrap_replaced_by_something_broken(fresh_choice, monkeypatch, tmp_path, script):
     """Whatever it does, it counts as missing, and a program that never answers is asked only once."""
     broken = tmp_path / "bwrap"
-    broken.write_text(f"#!/bin/sh\n{script}\n")
+    broken.write_text(f"#!/bin/sh\necho >> {tmp_path}/starts\n{script}\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(monitor, "START_SECONDS", 1.0)
-    started = time.monotonic()
     with pytest.raises(SandboxUnavailableError, match="bubblewrap: "):
         Sandbox("bubblewrap").tier
-    assert time.monotonic() - started < 3
+    assert "exec sleep" not in script or len((tmp_path / "starts").read_text()) == 1
 
 
 @pytest.mark.parametrize("way", range(len(bubblewrap.LAUNCHES)))
@@ -454,11 +456,8 @@ def test_every_way_to_start_bubblewrap(namespaces, fresh_choice, monkeypatch, ru
 
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_kill_9_of_the_grader_leaves_nothing(tier, tmp_path):
-    """Within two seconds of `kill -9` no process, mount or file of the programs is left."""
-    try:
-        Sandbox(tier).tier
-    except SandboxUnavailableError as error:
-        pytest.skip(str(error))
+    """After `kill -9` no process, mount or file of the programs is left."""
+    require_sandbox(tier)
     mounts = Path("/proc/self/mounts").read_text()
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, str(GRADER), "wait", tier], stdout=subprocess.PIPE, env=environment) as grader:
@@ -467,7 +466,7 @@ def test_kill_9_of_the_grader_leaves_nothing(tier, tmp_path):
         folders = os.listdir(tmp_path)
         assert all(is_alive(pid) for pid in pids)
         grader.kill()
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 60
     while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not [pid for pid in pids if is_alive(pid)]
@@ -479,12 +478,14 @@ def test_kill_9_of_the_grader_leaves_nothing(tier, tmp_path):
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 
 
+@as_root
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_attacks_as_a_normal_user(tier, tmp_path):
     """The sandbox holds for a user without privileges, too, with an interpreter of the system."""
-    python = shutil.which(f"python3.{sys.version_info[1]}", path="/usr/bin:/usr/local/bin")
-    if os.geteuid() != 0 or not python or not shutil.which("setpriv"):
-        pytest.skip("needs root, setpriv, and a Python of the system of this version")
+    require_sandbox(tier)
+    require_program("setpriv")
+    name = f"python3.{sys.version_info[1]}"
+    python = shutil.which(name, path="/usr/bin:/usr/local/bin") or pytest.skip(f"no {name} of the system")
     search_path = [str(Path(__file__).parents[2] / "src"), *(p for p in sys.path if p.endswith("site-packages"))]
     command = [
         "env",
@@ -497,7 +498,7 @@ def test_attacks_as_a_normal_user(tier, tmp_path):
         str(GRADER),
     ]
     if subprocess.run([*command[:-1], "-c", "import redraft.sandbox"], capture_output=True).returncode:
-        pytest.skip("a normal user cannot read this environment")
+        pytest.skip("the environment is unreadable for normal users")
     done = subprocess.run([*command, "attacks", tier], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

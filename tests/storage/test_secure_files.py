@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from require import as_root
 
 from redraft import ScriptedModel, Task, refine
 from redraft.quality.priors import Priors
@@ -26,7 +27,6 @@ from redraft.validation.run import VerdictFile
 PAIR = PriorsKey.from_graders("m", "identity", [("g", 1.0, "f")])
 ANYBODY = 0o1777
 NOBODY = 65534
-AS_ROOT = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can plant another user's link")
 
 
 def rows(path):
@@ -103,7 +103,7 @@ def test_links_at_generated_names_are_not_followed(tmp_path, kind):
     assert not (folder / name).is_symlink()
 
 
-@AS_ROOT
+@as_root
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in DERIVED])
 @pytest.mark.parametrize("whose", ["its folder", "itself"])
 def test_foreign_link_in_a_shared_folder_is_rejected(tmp_path, kind, whose):
@@ -122,7 +122,7 @@ def test_foreign_link_in_a_shared_folder_is_rejected(tmp_path, kind, whose):
     assert list(secret.iterdir()) == []
 
 
-@AS_ROOT
+@as_root
 @pytest.mark.parametrize("kind", ["a journal", "a trace", "verdicts"])
 def test_foreign_file_is_not_overwritten(tmp_path, kind):
     """The owner of the file could read what is written to it."""

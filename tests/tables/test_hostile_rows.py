@@ -114,7 +114,10 @@ def test_hostile_row_stops_no_batch(tmp_path, field, given_as):
     places = {row["location"] for row in bad}
     assert not places & {"row:1", f"row:{len(table)}"}
     assert all(len(row["message"]) > 10 for row in bad)
-    assert all("ConfigError" in (json.loads(line)["error"] or "ConfigError") for line in output.read_text().splitlines())
+    assert all(
+        (json.loads(line)["error"] or "ConfigError").startswith(("ConfigError", "NoResponseError"))
+        for line in output.read_text().splitlines()
+    )
 
 
 def test_rejected_value_names_its_column():
@@ -286,7 +289,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read there")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.slow(but_each=3)
 def test_small_file_uses_little_memory(tmp_path, name):

@@ -643,7 +643,7 @@ def test_missing_datasets_library_names_the_extra(monkeypatch, tmp_path):
 @pytest.mark.parametrize("saved", [False, True], ids=["of files", "saved"])
 def test_dataset_links_cannot_leave_its_folder(tmp_path, monkeypatch, saved):
     """The author of a folder cannot choose which files of the user are read."""
-    datasets = pytest.importorskip("datasets")
+    datasets = pytest.importorskip("datasets", reason="no datasets")
     monkeypatch.chdir(tmp_path)
     given, private = tmp_path / "given", tmp_path / "private"
     dataset = datasets.Dataset.from_list([{"prompt": "secret"}])

@@ -87,7 +87,7 @@ def test_shapes_are_recognised_in_every_format(name, suffix, tmp_path):
     else:
         if suffix == ".csv":
             rows = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
-        pandas = pytest.importorskip("pandas")
+        pandas = pytest.importorskip("pandas", reason="no pandas")
         frame = pandas.DataFrame(rows)
         frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
     labelled = read_cases(path)

@@ -257,7 +257,7 @@ def test_validate_reads_the_file_as_it_is(tmp_path):
 # ---- when something is wrong
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a limit of the size of files is POSIX")
+@pytest.mark.skipif(os.name == "nt", reason="not POSIX")
 @pytest.mark.parametrize("room", [0, 1, 40, 90])
 def test_a_write_that_fails_tears_nothing(tmp_path, room):
     """When the disk is full, the label is refused; when there is room again, the file goes on, and all of it is read."""

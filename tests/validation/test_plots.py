@@ -1,11 +1,11 @@
 """Plots of a validation: valid XML with the numbers in words, safe for any names, and visible in a browser."""
 
-import shutil
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from require import require_program
 from rich.console import Console
 
 from redraft.validation import plots
@@ -192,9 +192,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 @pytest.fixture(scope="module")
 def browser():
     """A real browser: Debian's Chromium, where it is installed."""
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("there is no chromium on this machine to look at the pictures with")
+    path = require_program("chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -28,7 +28,7 @@ def as_file(folder):
 
 
 def as_frame(folder):
-    return pytest.importorskip("pandas").DataFrame(ROWS)
+    return pytest.importorskip("pandas", reason="no pandas").DataFrame(ROWS)
 
 
 def as_cases(folder):

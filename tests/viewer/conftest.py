@@ -1,10 +1,10 @@
 """A real server with the pages of some runs, and a real browser."""
 
-import shutil
 import threading
 from contextlib import contextmanager
 
 import pytest
+from require import require_program
 
 from redraft.cards import CardStore
 from redraft.viewer.run_library import RunLibrary
@@ -43,9 +43,7 @@ def viewing(tmp_path, *paths):
 @pytest.fixture(scope="module")  # playwright keeps an event loop running, which asynchronous tests of other modules cannot share
 def browser():
     """A real browser: Debian's Chromium, where it is installed. While it is open, nothing else can run an event loop."""
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("there is no chromium on this machine to look at the pages with")
+    path = require_program("chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

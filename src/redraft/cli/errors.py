@@ -136,7 +136,14 @@ def handle_sigterm(loop: AbstractEventLoop, handler: Callable[[], object]) -> It
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Show a Python warning of the library as a message."""
-    output.warning(str(message))
+    output.warning(output.in_options(str(message)))
+
+
+def error_event(error: RedraftError) -> dict[str, Any]:
+    """Return an error as plain data, in the words of the command line."""
+    from ..result import error_data
+
+    return {**error_data(error), "message": output.in_options(str(error))}
 
 
 def report_error(error: Exception) -> int:
@@ -146,7 +153,7 @@ def report_error(error: Exception) -> int:
     if not isinstance(error, RedraftError):
         output.error(f"{type(error).__name__}: {error}", "this is a bug; --debug shows the traceback")
         return FAILED
-    output.error(str(error) or type(error).__name__, _hint(error))
+    output.error(output.in_options(str(error)) or type(error).__name__, _hint(error))
     return USAGE if isinstance(error, ConfigError | WrongFileError) else FAILED
 
 
@@ -185,6 +192,8 @@ def _hint(error: RedraftError) -> str:
         return f"`redraft graders {grader}` shows what it needs of a task and of an answer" if _is_named_grader(grader) else ""
     if isinstance(error, GradingError) and "its score is None (" in str(error) and "never scores" not in str(error):
         return ""  # the grader says what is missing
+    if isinstance(error, GradingError) and error.result and any(grader.model_free for grader in error.result.trace.panel):
+        return "try another --judge"  # something that is computed grades already
     if isinstance(error, ModelUnavailableError) and ("the proxy " in str(error) or not (error.retryable or error.status)):
         return ""  # (such as a certificate that is not trusted) the message says what to do
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")

@@ -25,9 +25,9 @@ from ..jsontext import strict_loads
 from ..requirements.spec import check_foreign_spec
 from ..runs import BatchReport
 from ..storage.journal import Journal
-from ..tables.columns import RESPONSE_NAMES, SampleColumns, TaskColumns, infer_columns
+from ..tables.columns import RESPONSE_NAMES, NoResponseError, SampleColumns, TaskColumns, infer_columns
 from ..tables.readers import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_MEMORY, MAX_LINE_BYTES, ZSTD, BadRow, Row
-from ..tables.row_values import MISSING, value_at
+from ..tables.row_values import MISSING, has_value, value_at
 from ..tables.sources import open_source
 from ..validation.cases import AmbiguousLabel, is_missing, parse_number
 from .foreign_results import DOCUMENT_FORMS, ROW_FORMS, ResultChoice, inspect_fields, number_or_none, read_inspect
@@ -119,22 +119,29 @@ def _split_part(source: str) -> tuple[str, str]:
 def _read_journal(path: Path, run: str, name: str) -> RunResults:
     """Return the results of a run in a journal; of the only one, if none is named."""
     with Journal(path, create=False, read_only=True) as journal:
-        names = [info.name for info in journal.runs()]
-        if not run and len(names) == 1:
-            run = names[0]
-        if run not in names:
-            listed = ", ".join(map(repr, names)) or "none"
+        runs = journal.runs()
+        matches = [info for info in runs if not run or run in {info.name, info.display_name}]
+        if len(matches) != 1:
+            listed = ", ".join(repr(info.display_name) for info in runs) or "none"
             problem = f"has no run {run!r}" if run else "has several runs: name one as FILE#NAME"
             raise ConfigError(f"{str(path)!r} {problem}; there are {listed}")
-        rows = [_journal_row(info.id, info.result, trace) for info, trace in journal.traces(run)]
+        rows = [_journal_row(info.id, info.result, trace) for info, trace in journal.traces(matches[0].name)]
     return RunResults(name, "redraft", rows, "best_score")
 
 
 def _journal_row(id: str, result: Mapping[str, Any] | None, trace: Any) -> ResultRow:
     columns = (result or {}).get("columns", {})
     task: Task = trace.task
-    text = trace.best.text if trace.best else None
-    return ResultRow(id, task_key(task), number_or_none(columns.get("best_score")), text, {**task.metadata, **columns}, task)
+    score = number_or_none(columns.get("best_score"))
+    text = _own_text(trace.best.text if trace.best else None, columns)
+    return ResultRow(id, task_key(task), score, text, {**task.metadata, **columns}, task)
+
+
+def _own_text(text: str | None, columns: Mapping[str, Any]) -> str | None:
+    """Return the answer of a row of `redraft batch`: "" if the given one was blank, None if another error left none."""
+    if not has_value(error := columns.get("error")):
+        return text
+    return "" if str(error).startswith(NoResponseError.__name__) else text if has_value(text) else None
 
 
 # ---- documents and archives
@@ -260,14 +267,14 @@ def _read_rows(rows: _Rows, named: Mapping[str, str], name: str) -> RunResults:
     results, skipped = [], list(rows.skipped)
     for row in rows.good:
         try:
-            results.append(_table_row(row.values, score, id, response))
+            results.append(_table_row(row.values, score, id, response, is_own=is_own))
         except AmbiguousLabel as error:
             skipped.append(f"{row.location}: {score!r}: {error}")
     read_task = _task_reader(rows.good[:SAMPLE], named, is_own=is_own)
     return RunResults(name, "redraft" if is_own else "table", results, score, tuple(skipped), read_task)
 
 
-def _table_row(values: Mapping[str, Any], score: str, id: str | None, response: str | None) -> ResultRow:
+def _table_row(values: Mapping[str, Any], score: str, id: str | None, response: str | None, *, is_own: bool) -> ResultRow:
     value = value_at(values, score)
     number = number_or_none(value) if isinstance(value, bool) else None
     if number is None and value is not MISSING and not is_missing(value):
@@ -275,7 +282,10 @@ def _table_row(values: Mapping[str, Any], score: str, id: str | None, response: 
     given = MISSING if id is None else value_at(values, id)
     text = MISSING if response is None else value_at(values, response)
     known_id = None if given is MISSING or is_missing(given) else str(given)
-    return ResultRow(known_id, "", number, text if isinstance(text, str) else None, values)
+    if text is None and number is not None:
+        text = ""  # null, with a score
+    known_text = text if isinstance(text, str) else None
+    return ResultRow(known_id, "", number, _own_text(known_text, values) if is_own else known_text, values)
 
 
 def _task_reader(

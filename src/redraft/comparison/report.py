@@ -71,7 +71,11 @@ class ComparisonReport:
         only_b: Rows that A does not have.
         unscored_a: Rows of both runs without a score in A.
         unscored_b: Rows of both runs without a score in B.
+        blank_a: Blank answers in A, of tasks that B has. They have no score.
+        blank_b: The same in B. With more of them than A, B is never better, and does not pass the gate.
         repeats: Results beyond the first of their row; the scores of a row are averaged.
+        equal_tasks: Rows with the task of an earlier row, under another ID. Unless a column of clusters was named, the rows of one
+            task are one cluster.
         same_answers: Whether both runs have the same answers. Then it is the graders that differ.
         anytime: The interval that may be looked at after every row; None if it was not asked for.
         worst_case: The difference if every answer that only B has no score for counted as 0 (scores that are not from 0 to 1: as
@@ -98,7 +102,10 @@ class ComparisonReport:
     only_b: int = 0
     unscored_a: int = 0
     unscored_b: int = 0
+    blank_a: int = 0
+    blank_b: int = 0
     repeats: int = 0
+    equal_tasks: int = 0
     same_answers: bool = False
     anytime: tuple[float, float] | None = None
     worst_case: PairedDifference | None = None
@@ -152,18 +159,23 @@ class ComparisonReport:
     def verdict(self) -> ThreeWayVerdict:
         """Whether B is "better" than A, "worse", or "undecided".
 
-        Scores of the same answers by different graders decide nothing without labels: a higher score is no better grader.
+        Scores of the same answers by different graders decide nothing without labels: a higher score is no better grader. B is not
+        better with more blank answers than A.
         """
-        return "undecided" if self._only_graders_differ else interval_verdict(self.interval)
+        verdict: ThreeWayVerdict = "undecided" if self._only_graders_differ else interval_verdict(self.interval)
+        return "undecided" if verdict == "better" and self._is_more_silent else verdict
 
     @property
     def gate(self) -> GateVerdict:
         """What a release check says: "not worse" by more than the margin, "worse", or "undecided".
 
-        With rows that only B has no score for, B is not worse only if it is not worse when it loses them. The same answers with
-        the same scores are not worse, however few they are. Raises ConfigError if there is no margin.
+        With rows that only B has no score for, B is not worse only if it is not worse when it loses them; with more blank answers
+        than A it is worse. The same answers with the same scores are not worse, however few they are. Raises ConfigError if there
+        is no margin.
         """
         margin = self._known_margin
+        if self._is_more_silent:
+            return "worse"
         if self._is_unchanged:
             return "not worse"
         if self._only_graders_differ or (interval := self.interval) is None:
@@ -190,7 +202,7 @@ class ComparisonReport:
 
     def _rows_to_decide(self, margin: float | None = None) -> int | None:
         """Return how many rows would decide; None if that depends on labels, or nothing would decide it."""
-        if self.people or self._only_graders_differ:
+        if self.people or self._only_graders_differ or self._is_more_silent:
             return None
         rows = self._basis_rows
         return rows_to_decide(replace(self.difference, value=self.value, interval=self.interval, rows=rows), margin)
@@ -205,6 +217,15 @@ class ComparisonReport:
     @property
     def _only_graders_differ(self) -> bool:
         return self.same_answers and not self._has_equal_scores and not (self.people or self.errors or self.wins)
+
+    @property
+    def _is_more_silent(self) -> bool:
+        """Whether B has more blank answers than A."""
+        return self.blank_b > self.blank_a
+
+    @property
+    def _blanks_line(self) -> str:
+        return f"{self.b} has {pluralize(self.blank_b, 'blank answer')}, {self.a} has {self.blank_a or 'none'}"
 
     def _low_if_lost(self, low: float) -> float:
         """Return the lower end of the interval if B lost all rows that only it has no score for; `low` is that without them."""
@@ -237,6 +258,8 @@ class ComparisonReport:
             return "undecided: both runs have the same answers with the same scores"
         if self.verdict != "undecided":
             return f"{self.b} is {self.verdict} than {self.a}"
+        if self._is_more_silent:
+            return f"undecided whether {self.b} is better than {self.a}: {self._blanks_line}"
         needed = self.people.needed if self.people else self.rows_needed
         return f"undecided whether {self.b} is better than {self.a}{self._more_needed(needed)}"
 
@@ -249,7 +272,7 @@ class ComparisonReport:
             case "not worse":
                 return f"passed: {self.b} is not worse than {self.a} by more than {margin}"
             case "worse":
-                return f"failed: {self.b} is worse than {self.a}"
+                return f"failed: {self._blanks_line}" if self._is_more_silent else f"failed: {self.b} is worse than {self.a}"
         if self._only_graders_differ:
             return self.headline()
         if self.worst_case and self.interval and self.interval[0] >= -self._known_margin:
@@ -312,13 +335,24 @@ class ComparisonReport:
         worst = self.worst_case
         return [
             *([f"left out: {left_out}"] if left_out else []),
+            *([f"{self._blanks_line}; a blank answer has no score"] if self.blank_a or self.blank_b else []),
             *(
                 [f"if {self.b} loses those without a score: {format_signed(worst.value)} {format_interval(worst.interval)}"]
                 if worst
                 else []
             ),
             *([f"{self.repeats:,} repeats were averaged with their rows"] if self.repeats else []),
+            *([self._equal_tasks_line()] if self.equal_tasks else []),
         ]
+
+    def _equal_tasks_line(self) -> str:
+        """Say that equal tasks are clusters, and how to change that."""
+        if self.difference.clusters == 1:
+            return "all rows have the same task, which is one cluster, so there is no interval; name another column, such as id"
+        return (
+            f"{pluralize(self.equal_tasks, 'row')} with the task of an earlier row: equal tasks are one cluster, unless another "
+            "column of clusters is named"
+        )
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data that `json.dumps` accepts."""

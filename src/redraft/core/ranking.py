@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .records import Candidate
+from .records import Candidate, Comparison, Feedback
 from .trace import Trace
 
 
@@ -87,3 +87,29 @@ def _unrepaired_id(trace: Trace, candidate: Candidate) -> int:
     while candidate.role == "repair" and candidate.parent in trace.by_id:
         candidate = trace.by_id[candidate.parent]
     return candidate.id
+
+
+def rank_feedback(comparison: Comparison, candidate: int) -> Feedback:
+    """Return what a comparison says of one of its candidates: its rank, the whole order, and why. What to change is about the best.
+
+    The metadata has the `rank`, from 1, and the `ranking`.
+    """
+    c, rank = comparison, comparison.ranks[candidate] + 1
+    place = f"rank {rank} of {len(c.ranking)} ({c.order_text})"
+    return Feedback(
+        reason=f"{place}: {c.reason}" if c.reason else place,
+        actions=c.actions if rank == 1 else (),
+        done=c.done if rank == 1 else None,
+        candidate=candidate,
+        grader=c.grader,
+        repeat=c.repeat,
+        by=c.by,
+        usage=c.usage,
+        seconds=c.seconds,
+        metadata={"rank": rank, "ranking": list(c.ranking)},
+    )
+
+
+def ranked_text(trace: Trace) -> str:
+    """Return the widest ranking in words, such as "ranked 3 > 2 > 1 > 0", if graders only rank; "" for others."""
+    return f"ranked {trace.comparisons[-1].order_text}" if trace.comparisons and not trace.scorers else ""

@@ -27,6 +27,8 @@ URL_FIELDS = {"image_url", "video_url", "audio_url", "file_url", "url", "uri"}
 class Task:
     """Something to be answered.
 
+    A blank text is none: a blank response, reference, context or ID is None, and blank `tests`, too.
+
     Args:
         messages: A prompt, or chat messages in OpenAI's form, such as `{"role": "user", "content": "..."}`.
         response: An answer to start from. It becomes candidate 0.
@@ -79,12 +81,12 @@ class Task:
         for name, value in texts:
             if value is not None and value.__class__ is not str:
                 checks.text(name, value, optional=True, allow_blank=True)
-            set_field(self, name, value)
+            set_field(self, name, None if value is None or checks.is_blank(value) else value)
         if not (metadata is None or metadata.__class__ is dict or isinstance(metadata, Mapping)):
             raise checks.invalid_argument("metadata", 'a mapping such as {"source": "mail"} or None', metadata)
         set_field(self, "metadata", dict(metadata or {}))
         set_field(self, "requirements", _requirement_specs(requirements))
-        set_field(self, "responses", _check_responses(responses, response))
+        set_field(self, "responses", _check_responses(responses, self.response))
         try:
             set_field(self, "messages", tuple(as_messages(messages)))
         except ValueError as error:
@@ -129,18 +131,19 @@ def _tests_as_text(tests: Any) -> str | None:
 
 
 def _check_responses(responses: Any, response: str | None) -> tuple[str, ...]:
-    """Return the answers to start from without duplicates. Raises ConfigError, also if `response` is given, too."""
+    """Return the answers to start from without blank and equal ones. Raises ConfigError, also if `response` is given, too."""
     if responses.__class__ is tuple and not responses:  # as in most tasks
         return ()
     expected = 'a list of texts such as ["one answer", "another"]'
     if isinstance(responses, str | bytes | Mapping | type) or not isinstance(responses, Iterable):
         raise checks.invalid_argument("responses", expected, responses)
-    texts = tuple(dict.fromkeys(item if isinstance(item, str) else None for item in responses))
-    if None in texts:
+    items = dict.fromkeys(item if isinstance(item, str) else None for item in responses)
+    if None in items:
         raise checks.invalid_argument("responses", expected, responses)
+    texts = tuple(text for text in items if text and not checks.is_blank(text))
     if texts and response is not None:
         raise ConfigError("response and responses exclude each other: put every answer into responses")
-    return cast("tuple[str, ...]", texts)
+    return texts
 
 
 def _requirement_specs(requirements: Any) -> tuple[str, ...]:

@@ -459,6 +459,10 @@ class Trace:
         comparisons = [r for r in self.records if isinstance(r, Comparison)]
         return sorted(comparisons, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.repeat))
 
+    def rankings_of(self, candidate: int) -> list[Comparison]:
+        """Return the widest comparison of each grader that ranks a candidate."""
+        return [*{(c.grader, c.repeat): c for c in self.comparisons if candidate in c.ranking}.values()]
+
     @cached_view
     def graded_candidates(self) -> list[Candidate]:
         """The candidates that have a score or, if graders only rank, a place in the widest ranking.
@@ -550,9 +554,14 @@ class Trace:
 
     @cached_view
     def score_history(self) -> list[float | None]:
-        """The scores of the candidates in order, without candidates that were replaced before they were fully graded."""
-        ids = [c.id for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
-        return [self.scores[id] for id in ids if not (self.scores[id] is None and id in self.replaced_ids)]
+        """The scores of `scored_candidates`."""
+        return [self.scores[c.id] for c in self.scored_candidates]
+
+    @property
+    def scored_candidates(self) -> list[Candidate]:
+        """The candidates in order, without candidates that were replaced before they were fully graded."""
+        changed = [c for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
+        return [c for c in changed if not (self.scores[c.id] is None and c.id in self.replaced_ids)]
 
     @cached_view
     def problems_by_attempt(self) -> dict[int, tuple[tuple[Any, ...], list[str]]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from ..checks import is_blank
 from ..core.task import Message
 from ..errors import BadResponseError
 from ..protocols import Call, Reply, Request
@@ -145,14 +146,18 @@ def offer_own_tools(call: Call, tools: tuple[Mapping[str, Any], ...], choice: st
     return call_with_tools if tools else call
 
 
-def without_unrequested_tool_calls(endpoint: str, request: Request, reply: Reply, *, may_offer_tools: bool) -> Reply:
-    """Remove the tool calls of a reply if the request offers no tools. Raises BadResponseError if the answer has no text.
+def checked_reply(endpoint: str, request: Request, reply: Reply, *, may_offer_tools: bool) -> Reply:
+    """Return a reply without tool calls if the request offers no tools. Raises BadResponseError if nothing is left of the answer.
 
     `may_offer_tools`: the model may offer tools of its own to requests that write, as a `Model` of the user's may.
     """
+    if request.is_generation and not reply.tool_calls and is_blank(reply.text):
+        error = BadResponseError(f"{endpoint} returned an empty answer", retryable=True, usage=reply.usage)
+        error.empty = True
+        raise error
     if not reply.tool_calls or request.tools or (may_offer_tools and request.is_generation):
         return reply
-    if reply.text.strip():
+    if not is_blank(reply.text):
         return replace(reply, tool_calls=())
     names = ", ".join(dict.fromkeys(tool_call.name[:60] for tool_call in reply.tool_calls[:5]))
     raise BadResponseError(f"{endpoint} called a tool instead of answering: {names}", retryable=True, usage=reply.usage)

@@ -15,6 +15,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
+from ..checks import is_blank
 from ..core.records import MAX_TOOL_CALLS, ToolCall
 from ..errors import (
     AuthenticationError,
@@ -152,7 +153,7 @@ def reply_from_message(
     if finish == "content_filter":
         raise ContentFilterError("the answer was withheld by a content filter (finish_reason content_filter)", usage=usage)
     tool_calls = read_tool_calls(message, finish, usage)
-    if text.isspace():
+    if is_blank(text):
         text = ""
     if not text and not tool_calls:
         if reasoning and finish == "length":

@@ -20,13 +20,14 @@ from ..errors import ConfigError
 from ..garbage import rare_collection
 from ..graders.base import check_columns
 from ..graders.execution import check_graders
+from ..log import log
 from ..middleware import Budget
 from ..options import ROLE_ARGUMENTS, Options
 from ..perform import Roles
 from ..plans import Plan
 from ..plans.prompts import prompts_of
-from ..refinement import resolve_model
-from ..session import Session, default_graders
+from ..refinement import log_default_judge, resolve_model
+from ..session import Session, graders_for_columns
 from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings
 from ..storage.journal import Journal
 from ..sync import run_sync
@@ -36,6 +37,7 @@ from ..tables.writers import Output, open_output, result_column_names
 from ..text import pluralize
 from .config import STDOUT, BatchCallbacks, BatchConfig, BatchSettings, lists_errors
 from .dataset import BatchDataset, DatasetSummary, UnusableDatasetError, open_dataset
+from .earlier_output import OutputCheck
 from .endpoints import LimitedEndpoints
 from .executors.processes import ProcessExecutor, ReadyProcesses
 from .executors.provider_batch import POLL, BatchEndpoints, check_batch_model
@@ -47,6 +49,7 @@ from .pilot import choose_pilot, pilot_config, with_forecast
 from .preview import BatchPreview, preview_run
 from .progress import BatchProgress
 from .report import BatchReport, ReportBuilder, build_report
+from .row_key import RowKeys
 from .runner import make_session, restore_capabilities
 from .sample_prompts import sample_prompts
 from .saved_summary import summarize
@@ -112,6 +115,11 @@ class BatchRun:
         if self._job:
             self._job.scheduler.end("interrupted", "", now=now)
 
+    def _check_stop(self) -> None:
+        """Raise StoppedEarlyError if `stop` was called."""
+        if self.is_stopped:
+            raise StoppedEarlyError
+
     async def check_rows(self, *, list_errors: bool = True) -> None:
         """Read and check all rows, as `go` does first. Raises ConfigError.
 
@@ -119,11 +127,6 @@ class BatchRun:
         """
         with suppress(StoppedEarlyError, ReadInterrupted):
             await self._load(list_errors=list_errors)
-
-    @property
-    def has_tests(self) -> bool:
-        """Whether the data have a column of tests; False until the rows are read."""
-        return self._data is not None and bool(self._data[0].shape.columns.tests)
 
     @property
     def is_stopped(self) -> bool:
@@ -137,11 +140,25 @@ class BatchRun:
         session, plan = await self._session(self.config.options)
         try:
             self._check(dataset, summary, session)
+            self._name_default_judge(session)
             preview = await asyncio.to_thread(preview_run, self.config, dataset, summary, session, plan, explain=explain)
-            row = next(dataset.rows(summary.duplicates, _ignore))
-            return replace(preview, prompts=await sample_prompts(session, plan, row.task))
+            notice = await asyncio.to_thread(self._output_notice, dataset, summary, RowKeys(session, plan))
+            preview = replace(preview, summary=(*preview.summary, notice)) if notice else preview
+            rows = dataset.rows(summary.duplicates, _ignore)
+            task = next((row.task for row in rows if session.grades(row.task)), None)
+            return replace(preview, prompts=await sample_prompts(session, plan, task)) if task else preview
         finally:
             await session.close()
+
+    def _output_notice(self, dataset: BatchDataset, summary: DatasetSummary, keys: RowKeys) -> str:
+        """Return what the run would say about the rows in its output, also if it would be refused."""
+        if not self.config.journal.exists():
+            return ""
+        with closing(Journal(self.config.journal, create=False, read_only=True)) as journal:
+            try:
+                return OutputCheck(self.config, dataset, summary, keys, journal, self._check_stop).notice()
+            except ConfigError as error:
+                return str(error)
 
     async def go(self) -> BatchReport:
         """Run the batch and return its report, whatever ends it.
@@ -176,7 +193,6 @@ class BatchRun:
         if self._data is None:
             try:
                 self._data = await asyncio.to_thread(self._read)
-                self.graders = default_graders(self.graders, self.config.options.answer, has_tests=self.has_tests)
             except UnusableDatasetError as error:
                 if list_errors:
                     await asyncio.to_thread(self._list_errors, error)
@@ -191,8 +207,7 @@ class BatchRun:
 
         def count(rows: int) -> None:
             progress.read = rows
-            if self.is_stopped:
-                raise StoppedEarlyError
+            self._check_stop()
 
         source = open_source(config.source, spool=config.journal.parent, should_stop=lambda: self.is_stopped)
         dataset = open_dataset(source, config.columns, config.on_duplicate, config.limit)
@@ -214,7 +229,15 @@ class BatchRun:
     async def _session(self, options: Options, endpoints: LimitedEndpoints | BatchEndpoints | None = None) -> tuple[Session, Plan]:
         """Return the session of the run and the plan for its rows. Without endpoints it is only for checks."""
         hold = endpoints.hold if endpoints else check_batch_model if self.config.engine == "provider-batch" else None
-        return await make_session(self.config, self.model, self.graders, self.judge, options, hold)
+        dataset, _ = await self._load()
+        graders = graders_for_columns(self.graders, self.judge, options.answer, dataset.shape.columns)
+        return await make_session(self.config, self.model, graders, self.judge, options, hold)
+
+    def _name_default_judge(self, session: Session) -> None:
+        """Log and say which model the default judge asks, if nothing is named that grades."""
+        log_default_judge(session)
+        if self.say and (note := session.default_judge_note):
+            self.say(note)
 
     async def _open(self, resources: AsyncExitStack) -> tuple[BatchJob, Executor]:
         """Open everything that the run needs; return its job and its executor."""
@@ -236,6 +259,7 @@ class BatchRun:
         budget = config.options.budget or (Budget() if config.engine == "local" else None)  # an empty one tracks what is spent
         session, plan = await self._session(replace(config.options, cache=cache, budget=budget), endpoints)
         session.notify = self.say
+        self._name_default_judge(session)
         if isinstance(endpoints, BatchEndpoints):
             session = endpoints.session(session)
             resources.push_async_callback(endpoints.aclose)
@@ -243,6 +267,9 @@ class BatchRun:
         roles = self._check(dataset, summary, session)
         metadata = journal.metadata(config.name)
         config.check_files(metadata, dataset.source.paths)
+        check = OutputCheck(config, dataset, summary, RowKeys(session, plan), journal, self._check_stop)
+        if notice := await asyncio.to_thread(check.notice):
+            (self.say or log.info)(notice)
         restore_capabilities(session, config.name, journal)
         if session.options.budget:
             session.budget_tracker.spent.update(metadata.get("spent", {}))
@@ -277,7 +304,7 @@ class BatchRun:
 
     def _executor(self, session: Session, ready: ReadyProcesses) -> Executor:
         config, say = self.config, self.say or _ignore
-        models = (session.writer or False, self.graders, session.judge)
+        models = (session.writer or False, session.graders, session.judge)
         if config.engine == "ray":
             return ShardedExecutor(RayPool(config.ray_address, config.shards), models, say)
         if self._workers:

@@ -36,6 +36,7 @@ from ..settings import (
     check_settings,
     setting,
 )
+from ..storage.journal import run_name
 from ..storage.schema import Durability
 from ..tables.columns import TaskColumns
 from ..tables.writers import output_suffix
@@ -195,10 +196,13 @@ class BatchConfig(BatchFields):
                 )
             if what == "errors" and lists_errors(Path(name)):
                 continue
+            if what == "output" and self.overwrite:
+                continue
             if (known or {}).get(what) != name and Path(name).is_file() and Path(name).stat().st_size:
+                replace_it = "replace it with overwrite (--overwrite)" if what == "output" else "remove this one"
                 raise ConfigError(
                     f"{what} {name!r} already exists, and journal {str(self.journal)!r} has no run {self.name!r} that wrote it: "
-                    "name another file, or remove this one"
+                    f"name another file, or {replace_it}"
                 )
 
     @property
@@ -286,11 +290,6 @@ def lists_errors(path: Path) -> bool:
     return isinstance(first, dict) and first.keys() == {"location", "message"}
 
 
-def run_name(file: str) -> str:
-    """Return the default name of the run that writes a file."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", file).strip("-")[:64] or "run"
-
-
 # The rest of this file is written by scripts/docs.py from `BatchFields` and `BatchCallbacks`.
 
 
@@ -306,6 +305,7 @@ class BatchSettings(Settings, total=False):
     name: str | None
     retry: Collection[str]
     ordered: bool
+    overwrite: bool
     errors: str | Path | None
     durability: Durability
     limits: EndpointLimits | None

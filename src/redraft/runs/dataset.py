@@ -26,6 +26,7 @@ from ..settings import OnDuplicate
 from ..storage.journal import Journal, RowInfo
 from ..tables.columns import MAX_LISTED_COLUMNS, RESPONSE_NAMES, RowMapping, TaskColumns, infer_columns
 from ..tables.readers import BadRow, Row
+from ..tables.row_values import has_value
 from ..tables.sources import Source
 from ..text import utf8_size
 from .row_key import RowKeys, content_id, row_key
@@ -61,8 +62,8 @@ class DatasetSummary:
     """The result of the first pass: the numbers of usable (`total`) and unusable (`bad`) rows, and the duplicate IDs.
 
     `prompt_bytes` and `response_bytes` are the sizes of all messages and responses in UTF-8, `with_response` is the number of rows
-    with a response, `responses` the number of responses. `duplicates` is None if every ID is unique. `digest` is that of the data
-    if the summary can be kept (see `saved_summary`), else "".
+    with a response, `responses` the number of responses, `blank` that of given blank texts, which are none. `duplicates` is
+    None if every ID is unique. `digest` is that of the data if the summary can be kept (see `saved_summary`), else "".
     """
 
     total: int = 0
@@ -71,6 +72,7 @@ class DatasetSummary:
     response_bytes: int = 0
     with_response: int = 0
     responses: int = 0
+    blank: int = 0
     duplicates: IdIndex | None = None
     digest: str = ""
 
@@ -144,7 +146,7 @@ class BatchDataset:
 
         Raises ConfigError for a duplicate ID, with both locations, and UnusableDatasetError if no row can be used.
         """
-        total = prompt_bytes = response_bytes = with_response = responses = 0
+        total = prompt_bytes = response_bytes = with_response = responses = blank = 0
         reasons, ids = RejectionCounts(), IdIndex()
         for row, task, id in self._read_tasks(reasons.add):
             earlier = ids.add(id, row.location)
@@ -154,6 +156,7 @@ class BatchDataset:
                     f"--on-duplicate ({', '.join(ON_DUPLICATE[1:])})"
                 )
             total += 1
+            blank += self.shape.count_blank_responses(row.values)
             for message in task.messages:
                 prompt_bytes += utf8_size(message_text(message))
             if given := task.given_responses:
@@ -168,7 +171,7 @@ class BatchDataset:
             raise UnusableDatasetError(reasons.message(self.source.name), lambda reject: deque(self._read_tasks(reject), 0))
         excess = ids.keep_duplicates()
         dropped = excess if self.on_duplicate in {"first", "last"} else 0
-        sizes = prompt_bytes, response_bytes, with_response, responses
+        sizes = prompt_bytes, response_bytes, with_response, responses, blank
         return DatasetSummary(total - dropped, reasons.total, *sizes, ids if excess else None)
 
     def rows(self, duplicates: IdIndex | None, reject: RejectRow) -> Iterator[BatchRow]:
@@ -186,7 +189,7 @@ class BatchDataset:
                 if occurrence > 1 and self.on_duplicate not in {"first", "last"}:
                     id = f"{own_id}{suffix}{occurrence}"
             values = row.values
-            if id_column is not None and values.get(id_column) in (None, ""):
+            if id_column is not None and not has_value(values.get(id_column)):
                 values = {**values, id_column: id}
             yield BatchRow(n, row.location, values, replace(task, id=id) if id != task.id else task)
             n += 1
@@ -237,6 +240,14 @@ class IdIndex:
             return None
         earlier: str = self._db.execute("UPDATE ids SET n = n + 1 WHERE id = ? RETURNING location", (text,)).fetchone()[0]
         return earlier
+
+    def take(self, id: str) -> bool:
+        """Count one row with this ID less; return False if there is none."""
+        return bool(self._db.execute("UPDATE ids SET n = n - 1 WHERE id = ? AND n > 0", (text_to_json(id),)).rowcount)
+
+    def rest(self) -> Iterator[tuple[str, int]]:
+        """Yield the first location and the number of the rows with each ID that were not taken."""
+        yield from self._db.execute("SELECT location, n FROM ids WHERE n > 0")
 
     def keep_duplicates(self) -> int:
         """Drop the unique IDs, choose a suffix for each other one such that "id#2" is unique; return the number of excess rows."""

@@ -19,12 +19,13 @@ from typing import Any, Protocol
 
 from ..errors import StoreError
 from ..graders.judging.stored_judge import judge_data
+from ..middleware.observe import CallbackErrors
 from ..models.pricing import FREE
 from ..plans import NoiseAwarePlan, Plan
 from ..quality.lineage import llm_graders
 from ..quality.priors import Priors
 from ..session import Session
-from ..storage.journal import Journal
+from ..storage.journal import Journal, display_name
 from ..tables.writers import Output, merge_columns, result_column_names
 from ..telemetry import record_run
 from .allocation import BudgetAllocator, budget_unit
@@ -32,6 +33,7 @@ from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
 from .completion import completion_data, completion_digest, is_complete, restore_completion, saved_completion
 from .config import STDOUT, BatchConfig
 from .dataset import BatchDataset, DatasetRows, DatasetSummary, PendingRow
+from .earlier_output import WRITTEN, written_state
 from .endpoints import Endpoints
 from .files import NullOutput, RejectsFile, RunFiles
 from .online_priors import OnlinePriors, RefitSchedule, saved_schedules, second_look_rows
@@ -264,6 +266,8 @@ class BatchJob:
         except StoreError as error:
             self.scheduler.end("disk", str(error))
         files.check_at_end()
+        with suppress(StoreError):
+            self.note(**{WRITTEN: written_state(self.config, self.summary, self.keys)})
         reason = self.scheduler.reason
         self.progress.finish(reason or "finished")
         if executor.has_one_price:
@@ -278,9 +282,11 @@ class BatchJob:
             output=self.config.output,
             journal=str(self.config.journal),
             excess=self.session.budget_tracker.excess,
+            callback_errors=CallbackErrors(self.session.callback_errors).texts,
             priors=None if priors == Priors() else priors.to_dict(),
             initial_prior_tasks=priors.tasks,
             prior_refits=self.online_priors.schedule.summary if self.online_priors else (),
+            blank=self.summary.blank,
             second_looks=self.online_priors.second_looks if self.online_priors else 0,
         )
         with suppress(StoreError):
@@ -330,7 +336,7 @@ class BatchJob:
         key = self.session.priors_key
         if key is None or self.scheduler.reason or not self.progress.processed_rows:
             return report
-        source = f"run {config.name} in {config.journal}, {{rows:,}} of {self.summary.total:,} rows"
+        source = f"run {display_name(config.name, config.output)} in {config.journal}, {{rows:,}} of {self.summary.total:,} rows"
         try:
             saved = await online.save_for_other_runs(key, source)
         except StoreError as error:

@@ -135,6 +135,8 @@ def describe_responses(dataset: BatchDataset, summary: DatasetSummary, *, writes
         yield f"{summary.with_response:,} rows have a response to start with, {summary.total - summary.with_response:,} {others}"
     else:
         yield f"every row gets a first draft: {dataset.missing_response_reason}"
+    if summary.blank:
+        yield f"blank given responses, which count as none: {summary.blank:,}"
 
 
 def second_look_grades(config: BatchConfig, session: Session, plan: Plan, rows: int) -> dict[str, int]:

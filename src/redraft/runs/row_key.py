@@ -78,7 +78,7 @@ def task_parts(task: Task, *, metadata: bool) -> dict[str, str]:
     return {
         name: hash_data(value)[:12]
         for name, value in zip(TASK_FIELDS, TASK_VALUES(task), strict=True)
-        if (value or value == "") and (metadata or name != "metadata")  # an empty text is set
+        if value and (metadata or name != "metadata")
     }
 
 

@@ -48,7 +48,7 @@ from ..refinement import (
 )
 from ..session import LimitCalls, Session, needs_judge
 from ..storage.journal import Journal
-from ..tables.columns import with_one_response
+from ..tables.columns import NoResponseError, with_one_response
 from ..telemetry import begin_row
 from ..threads import run_in_thread
 from ..usage import NO_USAGE
@@ -230,6 +230,8 @@ class RowRunner:
         task, name, id = row.entry.task, self.config.name, row.id
         if self.config.mode == "grade" and not task.given_responses:
             with_one_response(task)  # raises what is wrong
+        if self.session.writer is None and not task.given_responses:
+            raise NoResponseError("there is no response, and no model to write one: it is missing or blank")
         redo = bool(row.result and row.result.truncated and "truncated" in self.config.retry)
         earlier = self.journal.trace(name, id) if row.is_current and not redo else None
         if earlier and earlier.outcome and earlier.outcome.reason is StopReason.GAIN:
@@ -377,9 +379,9 @@ async def make_session(  # noqa: PLR0917
     if config.mode == "grade":
         options = replace(options, max_iterations=0, editor=False)
         judge = next(iter(alternative_models(model)), None) if judge is None else judge
-        judge = False if judge is None and graders is not None and not needs_judge(graders) else judge
+        judge = False if judge is None and not needs_judge(graders) else judge
         writer, judge = False, await resolve_model(judge)
-    session = Session(options, await resolve_model(writer), graders, judge, hold)
+    session = Session(options, await resolve_model(writer), graders, judge or None, hold)
     session.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))

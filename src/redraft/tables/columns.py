@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from ..checks import closest_names, format_value
+from ..checks import closest_names, format_value, is_blank
 from ..core.task import Message, Task
 from ..errors import ConfigError
 from ..jsontext import strict_loads
@@ -110,9 +110,11 @@ class SampleColumns:
         return [p for p in paths if any(fits(value_at(values, p)) for values in self.rows)]
 
     def empty_columns(self, names: Sequence[str]) -> list[str]:
-        """Return the names under which rows hold null and no other value."""
+        """Return the names under which rows hold null or a blank text and no other value."""
         values_by_name = {name: [value_at(values, name) for values in self.rows] for name in names}
-        return [n for n in names if any(v is None for v in values_by_name[n]) and not any(map(has_value, values_by_name[n]))]
+        return [
+            n for n, values in values_by_name.items() if any(v is not MISSING for v in values) and not any(map(has_value, values))
+        ]
 
     def tests_column(self) -> str | None:
         """Return the column of tests: "tests", whatever it holds, or another usual name if what it holds looks like tests."""
@@ -166,6 +168,12 @@ class RowMapping:
         """Return the columns without a role, which become metadata."""
         return [name for name in columns if name not in self._used_columns]
 
+    def count_blank_responses(self, values: Mapping[str, Any]) -> int:
+        """Return how many of the responses that a row gives are blank texts, which count as none."""
+        given = value_at(values, self.columns.responses or self.columns.response or "")
+        items = as_list(given) or [given] if self.columns.responses else [given]
+        return sum(isinstance(item, str) and is_blank(item) for item in items)
+
     def task(self, values: Mapping[str, Any]) -> Task:
         """Return the task of a row; columns without a role become its metadata. Raises ValueError that names the column."""
         names = self.columns
@@ -209,10 +217,10 @@ class RowMapping:
             raise ValueError(f"{name!r} is missing{self._alternative_hint(values)}")
         if not (self.columns.prompt and isinstance(value, str)):
             return read_conversation(value, name, may_be_text=not self.columns.messages)
-        if not value.strip():
+        if is_blank(value):
             raise ValueError(f"{name!r} is empty")
         added = text_at(values, self.input_column) if self.input_column else None
-        return f"{value}\n\n{added}" if added and added.strip() else value, None
+        return f"{value}\n\n{added}" if added else value, None
 
     def _requirements(self, values: Mapping[str, Any], name: str) -> tuple[str, ...]:
         """Return the requirements: a list, JSON of one, or a text with line ends or semicolons between them."""
@@ -246,10 +254,15 @@ class RowMapping:
         return frozenset(filter(None, (*named, self.input_column)))
 
 
+class NoResponseError(ConfigError):
+    """A task has no response, and nobody writes one."""
+
+
 def with_one_response(task: Task) -> Task:
     """Return the task with one response to grade, also that of a list of one.
 
-    Raises ConfigError if there are several, or none; then it names a column that would hold it if it were text.
+    Raises ConfigError if there are several, and NoResponseError if there is none; then it names a column that would hold it if it
+    were text.
     """
     if len(task.responses) > 1:
         raise ConfigError(f"there are {len(task.responses)} responses, and one is graded")
@@ -258,8 +271,10 @@ def with_one_response(task: Task) -> Task:
     if task.response is None:
         names = (*RESPONSE_NAMES, *GIVEN_LIST_NAMES)
         unusable = ((name, value) for name in names if has_value(value := value_at(task.metadata, name)) and value != [])
-        problem = next((f": {name!r} must be text, got {format_value(value, 80)}" for name, value in unusable), "")
-        raise ConfigError(f"there is no response to grade{problem}")
+        problem = next(
+            (f"{name!r} must be text, got {format_value(value, 80)}" for name, value in unusable), "it is missing or blank"
+        )
+        raise NoResponseError(f"there is no response to grade: {problem}")
     return task
 
 
@@ -304,8 +319,10 @@ def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumn
     if {"instruction", "input"} == set(texts) and not chats:
         return TaskColumns(prompt="instruction"), "input"
     candidates = [*texts, *chats]
+    if len(candidates) > 1:
+        candidates = table.matching(candidates, has_value) or candidates
     if len(candidates) == 1:
-        return (TaskColumns(messages=candidates[0]) if chats else TaskColumns(prompt=candidates[0])), None
+        return (TaskColumns(messages=candidates[0]) if candidates[0] in chats else TaskColumns(prompt=candidates[0])), None
     if not candidates and columns.prompt is None:
         unusable = table.matching((*PROMPT_NAMES, *MESSAGES_NAMES), lambda v: has_value(v) and not isinstance(v, Mapping))
         if unusable:
@@ -346,6 +363,7 @@ def _find_response(table: SampleColumns, columns: TaskColumns, excluded: set[str
         [*outer, *inner]
         or table.matching(OTHER_RESPONSE_NAMES, _is_response)
         or [n for n in table.empty_columns(RESPONSE_NAMES) if n not in excluded]
+        or table.empty_columns(OTHER_RESPONSE_NAMES)
     )
     if len(candidates) > 1:
         raise ConfigError(_ambiguous_message("response", candidates, "--column response=NAME", table))
@@ -356,7 +374,8 @@ def _find_other(table: SampleColumns, role: str, explicit: str | None) -> str | 
     if explicit is not None:
         return explicit or None
     fits = VALUE_CHECKS.get(role, _is_texts)
-    return next(iter(table.matching(SYNONYMS[role], fits, ("input", "output"))), None)
+    found = table.matching(SYNONYMS[role], fits, ("input", "output"))
+    return next(iter([*(n for n in found if table.matching([n], has_value)), *found]), None)
 
 
 def _ambiguous_message(role: str, candidates: list[str], options: str, table: SampleColumns) -> str:
@@ -419,7 +438,7 @@ def _is_response(value: Any) -> bool:
 
 
 def _is_response_list(value: Any) -> bool:
-    items = as_list(value)
+    items = list(filter(has_value, as_list(value)))
     is_conversation = is_messages(items) and not all(_is_answer(item) for item in items)
     return bool(items) and all(map(_is_response, items)) and not is_conversation
 

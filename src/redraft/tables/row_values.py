@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..checks import format_value
+from ..checks import format_value, is_blank
 from ..core.task import Message, message_text
 from ..jsontext import strict_loads
 
@@ -60,16 +60,14 @@ def value_at(values: Mapping[str, Any], path: str) -> Any:
 
 
 def has_value(value: Any) -> bool:
-    """Return whether a value is neither null nor missing."""
-    return value is not None and value is not MISSING
+    """Return whether a value is neither missing nor null nor a blank text, which is all that CSV has for null."""
+    return value is not None and value is not MISSING and not (isinstance(value, str) and is_blank(value))
 
 
 def value_or_none(values: Mapping[str, Any], name: str | None) -> Any:
-    """Return the value of a column; None where it is missing."""
-    if not name:
-        return None
-    value = value_at(values, name)
-    return None if value is MISSING else value
+    """Return the value of a column; None where it is missing or blank."""
+    value = value_at(values, name) if name else None
+    return value if has_value(value) else None
 
 
 def metadata_without(values: Mapping[str, Any], used_names: frozenset[str]) -> dict[str, Any]:
@@ -98,7 +96,7 @@ def text_at(values: Mapping[str, Any], name: str | None, separator: str = "\n\n"
     """Return a text, or the texts of a list joined; None where there is none."""
     value = value_or_none(values, name)
     if isinstance(value, list) and all(isinstance(v, str) for v in value):
-        return separator.join(value)
+        return separator.join(filter(has_value, value)) or None
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
     return value
@@ -150,7 +148,7 @@ def is_id(value: Any) -> bool:
 
 def id_at(values: Mapping[str, Any], name: str | None) -> str | None:
     value = value_or_none(values, name)
-    if value is None or value == "":
+    if value is None:
         return None
     if value.__class__ is not str and not is_id(value):
         raise ValueError(f"{name!r} must be a text or a number, got {format_value(value, 80)}")
@@ -164,9 +162,9 @@ def response_at(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def responses_at(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the responses in a list, or the one in a text or an object; () if there are none yet."""
+    """Return the responses in a list, or the one in a text or an object; () if there are none yet. One that is null is none."""
     value = value_or_none(values, name)
-    return () if value is None or value == [] else read_responses(as_list(value) or [value], name)
+    return () if value is None or value == [] else read_responses(list(filter(has_value, as_list(value) or [value])), name)
 
 
 def read_responses(items: Sequence[Any], name: str) -> tuple[str, ...]:
@@ -213,7 +211,7 @@ def read_conversation(value: Any, name: str, *, may_be_text: bool) -> tuple[list
     messages: list[Message] = [read_message(m, name) for m in value]
     answer = None
     if messages[-1]["role"] == "assistant":
-        answer = _last_answer(messages.pop(), name)
+        answer = _last_answer(messages.pop(), name) or None
     if not any(m["role"] != "system" and _has_content(m) for m in messages):
         raise ValueError(f"{name!r} holds no question")
     return messages, answer
@@ -226,7 +224,7 @@ def _last_answer(message: Message, name: str) -> str:
         return json.dumps(shown, ensure_ascii=False)
     if not isinstance(message["content"], str | list):
         raise ValueError(f"{name!r} ends with an answer without text")
-    return message_text(message)
+    return "" if is_blank(text := message_text(message)) else text
 
 
 def read_message(message: Any, name: str) -> dict[str, Any]:
@@ -246,11 +244,11 @@ def read_message(message: Any, name: str) -> dict[str, Any]:
 
 def _has_content(message: Message) -> bool:
     content = message["content"]
-    return bool(content.strip() if isinstance(content, str) else content)
+    return has_value(content) and bool(content)
 
 
 def with_system(messages: str | list[Message], system: str | None, name: str | None) -> str | list[Message]:
-    if not system or not system.strip():
+    if system is None:
         return messages
     if isinstance(messages, str):
         return [{"role": "system", "content": system}, {"role": "user", "content": messages}]
@@ -262,7 +260,7 @@ def with_system(messages: str | list[Message], system: str | None, name: str | N
 def tools_at(values: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]] | None:
     """Return tools in OpenAI's form: a list, or JSON of one."""
     value = value_or_none(values, name)
-    if value is None or value == "":
+    if value is None:
         return None
     tools = _load_json(value, f"{name!r} must be a list of tools") if isinstance(value, str) else value
     if not isinstance(tools, list):
@@ -275,7 +273,7 @@ def tool_choice_at(values: Mapping[str, Any], name: str | None) -> Any:
     value = value_or_none(values, name)
     if isinstance(value, str) and value.lstrip().startswith("{"):
         return _load_json(value, "tool_choice must be a word or an object")
-    return None if value == "" else value
+    return value
 
 
 def _load_json(text: str, expected: str) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any, Literal, TypeAlias
 
-from ..checks import format_value
+from ..checks import format_value, is_blank
 from ..core.task import Task
 from ..errors import ConfigError
 
@@ -39,7 +39,7 @@ class LabelledCase:
     the rating of each rater if known, None where one is missing: scores, 1 or 0, or for pairs the better response (1, 2; 0 is a
     tie). `group`: the heading of the report that counts the case. `source_order`: where each response was in the row of a
     benchmark, whose better responses come first (see `benchmarks`). `parent`: the ID of the case that this response refines, or
-    "". Raises ConfigError for a label that does not fit its kind.
+    "". Raises ConfigError for a label that does not fit its kind, and for a blank response, which is none.
     """
 
     id: str
@@ -54,6 +54,8 @@ class LabelledCase:
     parent: str = ""
 
     def __post_init__(self) -> None:
+        if any(map(is_blank, self.responses)):
+            raise ConfigError(f"case {self.id!r}: a response is blank")
         several = self.kind in {"pair", "ranking"}
         if several and (self.ranks is None or len(self.ranks) != len(self.responses) or len(self.responses) < 2):
             raise ConfigError(
@@ -187,8 +189,8 @@ RANKS_BY_WINNER = {FIRST: FIRST_BETTER, SECOND: SECOND_BETTER, TIE: EQUAL}
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is null, NaN or an empty text."""
-    return value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and isnan(value))
+    """Return whether a value is null, NaN or a blank text."""
+    return value is None or (isinstance(value, str) and is_blank(value)) or (isinstance(value, float) and isnan(value))
 
 
 def normalise_label(value: Any) -> str:

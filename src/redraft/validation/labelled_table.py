@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..jsontext import strict_loads
 from ..tables.columns import SYNONYMS, SampleColumns
 from ..tables.readers import BadRow, OnError, Row, iter_rows
-from ..tables.row_values import MISSING, value_at
+from ..tables.row_values import MISSING, has_value, value_at, value_or_none
 from .cases import AmbiguousLabel
 
 INPUT_ROLES = ("prompt", "messages", "context", "reference", "tests", "response", "responses", "response_a", "response_b")
@@ -105,9 +105,8 @@ def to_text(value: Any) -> str:
 
 
 def cell(row: Row, name: str | None) -> Any:
-    """Return the value of a row in a column; None if it is missing."""
-    value = MISSING if name is None else value_at(row.values, name)
-    return None if value is MISSING else value
+    """Return the value of a row in a column; None if it is missing or blank."""
+    return value_or_none(row.values, name)
 
 
 def text_cell(row: Row, name: str | None) -> str | None:
@@ -124,7 +123,9 @@ def response_cell(row: Row, name: str) -> str:
     if isinstance(value, list) and value and isinstance(value[-1], Mapping) and "content" in value[-1]:
         value = message_text(value[-1])
     if not isinstance(value, str):
-        raise AmbiguousLabel(f"{name!r} must be text, got {checks.format_value(value, 80)}")
+        raise AmbiguousLabel(
+            f"{name!r} {f'must be text, got {checks.format_value(value, 80)}' if has_value(value) else 'is missing'}"
+        )
     return value
 
 

@@ -13,17 +13,18 @@ from click.core import ParameterSource
 from rich.table import Table
 from rich.text import Text
 
+from ...checks import is_blank
 from ...core.ranking import RankedAnswer
 from ...core.records import Candidate
 from ...core.trace import Trace
 from ...errors import RedraftError
 from ...options import load_template
 from ...plans.self_refine import BestOfN
-from ...result import Result, conclusion_error, format_score, is_graded
+from ...result import Result, conclusion_error, format_score, is_graded, stop_phrase
+from ...session import graders_for_tasks, needs_judge
 from ...sync import run_sync
-from ...text import strip_control_sequences
 from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
-from ..output import check_output, read_text, single_line, warning
+from ..output import check_output, notice, read_text, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
 from ..request import SharedArguments, build_request, find_model, make_task
 from ..terminal import console, text_line
@@ -95,6 +96,8 @@ async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
     prompt = a.prompt or UNKNOWN_PROMPT
     task = make_task(prompt, a.require, system=a.system, context=a.context, reference=a.reference, tests=a.tests)
     texts = [read_text(name, "--response") for name in names]
+    if blank := next((name for name, text in zip(names, texts, strict=True) if is_blank(text)), None):
+        raise click.UsageError(f"--response: {blank} is blank, which is no answer: leave it out")
     trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(texts)))
     repairs = not names and a.settings.get("editor") is not False
     prompt = load_template("draft_prompt", a.settings.get("draft_prompt"))
@@ -102,8 +105,8 @@ async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
     callbacks = {"on_record": display.record, "on_step": display.step}
     request = build_request(a, trace, plan=plan, draft_prompt=None, editor=repairs, max_iterations=0, **callbacks)
     if names:
-        needs_no_model = bool(task.requirements) and request.graders is None and request.judge is None
-        request = replace(request, model=False if needs_no_model else await find_model(a.model) or False)
+        needs_model = needs_judge(graders_for_tasks(request.graders, request.judge, request.options.answer, [task]))
+        request = replace(request, model=(await find_model(a.model) or False) if needs_model else False)
     result = await run_request(request, display)
     if names and not is_graded(result.trace):
         raise conclusion_error(result)
@@ -142,9 +145,9 @@ def show_ranking(result: Result, ranking: Sequence[RankedAnswer], arguments: Bes
     else:
         lines.append(format_usage(result.usage, seconds))
     for text in lines:
-        click.echo(f"redraft: {single_line(text)}", err=True)
+        notice(text)
     for name in result.metadata["broken"]:
-        click.echo(f"redraft: still broken: {strip_control_sequences(name)}", err=True)
+        notice(f"still broken: {name}")
     warn_if_ungraded(result)
     if sys.stdout.isatty() and sys.stderr.isatty() and not arguments.output:
         click.echo(err=True)
@@ -172,8 +175,8 @@ def _summary(result: Result, ranking: Sequence[RankedAnswer], arguments: BestArg
     equals = [_label(row.candidate, arguments) for row in others if row.tied and row.rank == first.rank]
     tie = f", a tie with {', '.join(equals)}: the earliest is kept" if equals else ""
     score = f" · score {format_score(result.score)}" if result.trace.pointwise_graders else ""
-    note = result.trace.outcome.note if result.trace.outcome else ""
-    early_stop = f" · stopped: {result.stop} ({note})" if result.stop.resumable else ""
+    note = f" ({result.trace.outcome.note})" if result.trace.outcome else ""
+    early_stop = f" · stopped: {stop_phrase(result.trace)}{note}" if result.stop.resumable else ""
     what = f"best of {len(ranking)}" if first.rank else f"none of {len(ranking)} is graded, the one to return"
     return f"{what}: {_label(first.candidate, arguments)}{tie}{score}{early_stop}"
 

@@ -1,0 +1,36 @@
+"""Tests that are skipped: the last lines of a run count them by reason, and the next run may choose them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SOME_TESTS = """
+import pytest
+from require import require_program
+
+def test_needs_nothing():
+    pass
+
+def test_needs_sh():
+    require_program("sh")
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_needs_cat(n):
+    require_program("cat")
+"""
+
+
+def test_skipped_tests_are_counted_by_reason_and_can_be_run_later(tmp_path):
+    """Also by other processes, and in a random order."""
+    (tmp_path / "test_some.py").write_text(SOME_TESTS)
+
+    def last_lines(path, *options):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-n", "1", *options]
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parent)}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        return [line.partition(" in ")[0] for line in done.stdout.splitlines()[-2:]]
+
+    assert last_lines("") == ["2 skipped: no cat; 1 skipped: no sh", "1 passed, 3 skipped"]
+    assert last_lines("", "--skipped", "--shuffle=1") == ["2 skipped: no cat; 1 skipped: no sh", "3 skipped"]
+    assert last_lines(os.environ["PATH"], "--skipped")[-1] == "3 passed"
