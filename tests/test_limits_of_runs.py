@@ -1,5 +1,6 @@
 """Runs to the end of a budget and of the time, as users start them."""
 
+import re
 import asyncio
 import json
 

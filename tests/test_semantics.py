@@ -751,11 +751,9 @@ async def test_unfinished_calls_of_a_failed_grader_are_cancelled():
     async def impatient(text, llm):
         await asyncio.gather(llm("hang"), llm("fail"))
 
-    with pytest.raises(GradingError) as caught:
-        await refine("q", ScriptedModel(["a"]), impatient, judge=judge)
+    result = await refine("q", ScriptedModel(["a"]), impatient, judge=judge)
     assert left == ["ended"]
-    assert caught.value.usage.calls == 3
-    assert caught.value.usage.tokens is None
+    assert (result.score, result.usage.calls, result.usage.tokens) == (None, 3, None)
 
 
 async def test_a_call_with_an_unknown_exception_counts_as_sent():

@@ -224,6 +224,27 @@ def test_grade_raises(cause):
     assert (error.result.value, error.result.score) == (DRAFT, None)
 
 
+@pytest.mark.parametrize("cause", ["down", "unreadable", "refused 401"])
+def test_none_of_several_given_answers_is_chosen_without_a_grade(cause, tmp_path):
+    """A choice is all that was asked for: the command fails, and so does the tool."""
+    said, settings, stop, words = CAUSES[cause]
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+
+    def work(servers, settings):
+        given = ["--response", "a", "--response", "b", "--model", servers.writer.model, "--judge", servers.judge.model]
+        done = run_in_process(["best", "Say it.", *given, "--grader", "judge"], cwd=tmp_path)
+        assert (done.returncode, done.out) == (1, "") and words in done.err
+
+        async def compare():
+            async with Client(make_server(Workbench([servers.writer.model], servers.judge.model))) as client:
+                return await client.call_tool("compare", {"prompt": "Say it.", "answers": ["a", "b"], "graders": ["judge"]})
+
+        assert asyncio.run(compare()).is_error
+
+    ended(said, settings, stop, work)
+
+
 @pytest.mark.parametrize("cause", ["slow", "budget"])
 def test_a_strict_budget_raises(cause):
     """The error has the answer."""

@@ -70,11 +70,11 @@ def test_exit_1_when_the_model_fails(redraft, serve):
     assert "or from an address: http://:KEY@HOST/v1#NAME" in done.err and "sk-5f2d9c" not in done.err
 
 
-def test_exit_1_and_the_best_so_far_when_it_fails_later(redraft, serve):
-    """A failed refinement ends the work, and the graded draft is printed."""
+def test_the_best_so_far_when_it_fails_later(redraft, serve):
+    """A failed refinement ends the work, and the graded draft is printed with the reason; the exit code is about the draft."""
     server = serve(lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)]())
     done = redraft("run", "Say it", "--model", server.model)
-    assert (done.returncode, done.out) == (1, "draft\n")
+    assert (done.returncode, done.out) == (0, "draft\n")
     assert "stopped: a model or a grader failed (" in done.err
 
 
@@ -92,7 +92,7 @@ def test_the_error_that_ends_the_work_is_reported_once(redraft, serve, case):
     """Not also as a failed step."""
     command, answer = ENDS_WITH_AN_ERROR[case]
     done = redraft(*command, "--model", serve(answer).model)
-    assert done.returncode == 1
+    assert done.returncode == {"judge": 3, "later": 0}.get(case, 1)
     assert len(re.findall(r": status 40[01]:", done.err)) == 1, done.err
 
 

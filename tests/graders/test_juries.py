@@ -205,8 +205,9 @@ async def test_member_without_a_model_is_an_error_before_any_call():
 
 async def test_exhausted_budget_is_no_vote():
     """It ends the run and does not count as a failure of a member."""
-    with pytest.raises(BudgetExhaustedError):
-        await grade_answer(Jury([says(1.0, "x"), says(1.0, "y"), JUDGE]), verdict(5), budget=Budget(calls=0))
+    jury, model = Jury([says(1.0, "x"), says(1.0, "y"), JUDGE]), ScriptedModel([verdict(5)])
+    result = await refine(Task("q", "a"), model, jury, max_iterations=0, budget=Budget(calls=0))
+    assert (result.score, str(result.stop), result.trace.feedback) == (None, "budget", {0: ()})
 
 
 async def test_cancellation_cancels_every_member():

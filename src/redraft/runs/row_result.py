@@ -114,7 +114,7 @@ def row_result(trace: Trace, answer: AnswerForm[Any] | None = None, more: Mappin
     error = None if status == "done" else _error(trace, stop)
     if stop in NOT_BEGUN and not has_begun(trace):
         return not_started_result(error.message if error else "", more)
-    spent = usage_columns(_spent(trace))
+    spent = usage_columns(_usage_of_row(trace))
     columns = _columns(trace, stop, error, answer, spent)
     if more:
         columns.update(more)
@@ -132,7 +132,7 @@ def has_begun(trace: Trace) -> bool:
     )
 
 
-def _spent(trace: Trace) -> Usage:
+def _usage_of_row(trace: Trace) -> Usage:
     """Return the usage of the records; if no answer is graded, with that of what failed, unknown where a call was not answered."""
     spent = sum_usage([record for record in trace.records if record.__class__ is not Failure])
     for failure in () if trace.graded_candidates else trace.failures.values():

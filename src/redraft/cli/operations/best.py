@@ -20,7 +20,7 @@ from ...core.trace import Trace
 from ...errors import RedraftError
 from ...options import load_template
 from ...plans.self_refine import BestOfN
-from ...result import Result, format_score, stop_phrase
+from ...result import Result, conclusion_error, format_score, is_graded, stop_phrase
 from ...session import graders_for_tasks, needs_judge
 from ...sync import run_sync
 from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
@@ -57,12 +57,13 @@ def run_command(ctx: click.Context, values: dict[str, Any]) -> int:
     try:
         result = run_sync(_choose(arguments, display))
     except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
-        if (partial_result := best_so_far(interruption, display)) is None:
+        partial_result = best_so_far(interruption, display)
+        if partial_result is None or (arguments.response and not is_graded(partial_result.trace)):
             warning("interrupted before there was an answer")
             return INTERRUPTED
         result = partial_result
-    except RedraftError as error:
-        return write_error(error, arguments.output, as_json=arguments.as_json)
+    except RedraftError as error:  # without a grade, none of the given answers is chosen
+        return write_error(error, None if arguments.response else error.result, arguments.output, as_json=arguments.as_json)
     ranked = result.ranking
     if arguments.as_json:
         print_event("ranking", answers=[answer_data(row, arguments) for row in ranked])
@@ -106,7 +107,10 @@ async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
     if names:
         needs_model = needs_judge(graders_for_tasks(request.graders, request.judge, request.options.answer, [task]))
         request = replace(request, model=(await find_model(a.model) or False) if needs_model else False)
-    return await run_request(request, display)
+    result = await run_request(request, display)
+    if names and not is_graded(result.trace):
+        raise conclusion_error(result)
+    return result
 
 
 class RankingDisplay(RefinementDisplay):

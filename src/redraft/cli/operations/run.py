@@ -81,7 +81,7 @@ def run_command(ctx: click.Context, values: dict[str, Any]) -> int:
             return INTERRUPTED
         result = partial_result
     except RedraftError as error:
-        return write_error(error, arguments.output, as_json=arguments.as_json)
+        return write_error(error, error.result, arguments.output, as_json=arguments.as_json)
     if not arguments.as_json:
         _report(result, arguments, display.progress.seconds)
     write_result(result, arguments.output, as_json=arguments.as_json)
@@ -258,13 +258,13 @@ def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Resu
     return (result or Result(trace)) if trace and trace.candidates else None
 
 
-def write_error(error: RedraftError, output: str | None, *, as_json: bool) -> int:
-    """Write the answer that an error carries, and the error, and return the exit code; raise the error if it has no answer."""
-    if error.result is not None:
-        write_result(error.result, output, as_json=as_json)
+def write_error(error: RedraftError, result: Result | None, output: str | None, *, as_json: bool) -> int:
+    """Write the answer that there is in spite of an error, and the error, and return the exit code; raise it without an answer."""
+    if result is not None:
+        write_result(result, output, as_json=as_json)
     if as_json:
         print_event("error", **error_event(error))
-    if error.result is None or not isinstance(error, GradingError):
+    if result is None or not isinstance(error, GradingError):
         raise error
     report_error(error)
     return BROKEN
