@@ -22,4 +22,4 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8484/healthz', timeout=2)"]
 ENTRYPOINT ["redraft"]
-CMD ["serve", "--config", "/etc/redraft/gateway.toml", "--host", "0.0.0.0"]
+CMD ["serve", "--log-format", "json", "--config", "/etc/redraft/gateway.toml", "--host", "0.0.0.0"]

@@ -67,7 +67,7 @@ def measure(folder, answers, prompts):
     _, undisturbed = run(*command(source, plain))
     written = kill_halfway(command(source, output), output, len(by_id))
     _, resumed = run(*command(source, output))
-    run(*REDRAFT, "export", "repaired-jsonl", "-o", pairs, "--format", "preference", "--journal", f"{output}.journal")
+    run(*REDRAFT, "export", "repaired.jsonl", "-o", pairs, "--format", "preference", "--journal", f"{output}.journal")
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     repaired = [(by_id[row["id"]], row["best"]) for row in rows if row["best"] != row["response"]]
     return {

@@ -54,8 +54,8 @@ def open_row(page: Page) -> None:
 
 def compare_runs(page: Page) -> None:
     """Choose both runs."""
-    page.select_option("[name=a]", label="opt-jsonl")
-    page.select_option("[name=b]", label="llama-jsonl")
+    page.select_option("[name=a]", label="opt.jsonl")
+    page.select_option("[name=b]", label="llama.jsonl")
     page.click("main button")
 
 
@@ -67,15 +67,15 @@ def begin_labels(page: Page) -> None:
 
 
 PICTURES = (
-    Picture("overview", "redraft view short.jsonl", stay, 630, ("+0.077", "0.900 → 0.978", "improved", "unchanged")),
+    Picture("overview", "redraft view short.jsonl", stay, 630, ("+0.077", "0.895 → 0.971", "improved", "unchanged")),
     Picture(
         "row",
         "redraft view short.jsonl",
         open_row,
         800,
-        ("0.63", "0.97", "Feedback on answer 0", "Preheat oven", "52 words"),
+        ("0.61", "0.93", "Feedback on answer 0", "Preheat oven", "52 words"),
     ),
-    Picture("compare", "redraft view", compare_runs, 900, ("undecided", "+0.018", "8 / 24 / 3", "Most gained", "Most lost")),
+    Picture("compare", "redraft view", compare_runs, 900, ("undecided", "+0.024", "8 / 24 / 3", "Most gained", "Most lost")),
     Picture(
         "label",
         "redraft label opt.jsonl llama.jsonl --count 10",

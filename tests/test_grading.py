@@ -104,12 +104,12 @@ async def test_a_sample_that_is_none_is_an_error_before_any_call(sample, words):
     ("arguments", "words"),
     [
         ({"graders": "ranker", "judge": ScriptedModel([])}, "'ranker' ranks several responses"),
-        ({"graders": "judge", "judge": False}, "grader 'judge' asks a model"),
-        ({"judge": False}, "without one only requirements or functions can grade"),
+        ({"graders": "judge", "judge": False}, "no judge is wanted, and grader 'judge' asks one"),
+        ({"judge": False}, "nothing grades this task"),
         ({"graders": "exact"}, "needs a task with reference"),
         ({"graders": half, "patience": 1}, "unknown argument 'patience'; there are budget"),
         ({"graders": half, "retries": -1}, "retries"),
-        ({"graders": []}, "nothing to grade with"),
+        ({"graders": []}, "nothing grades this task"),
     ],
 )
 async def test_a_wrong_argument_is_an_error_before_any_call(arguments, words):

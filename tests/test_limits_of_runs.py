@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 
@@ -21,11 +20,13 @@ class JudgeModel:
     name = identity = "judge"
 
     def __init__(self, seconds=0.0):
-        self.seconds, self.calls = seconds, 0
+        self.seconds, self.calls, self.now, self.most = seconds, 0, 0, 0
 
     async def __call__(self, messages):
-        self.calls += 1
+        self.calls, self.now = self.calls + 1, self.now + 1
+        self.most = max(self.most, self.now)
         await asyncio.sleep(self.seconds)
+        self.now -= 1
         return json.dumps(
             {"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 3}}, "done": False}
         )
@@ -72,7 +73,7 @@ async def test_a_forecast_is_shown_stored_and_resumed_without_calls(tmp_path):
     assert result.value == "text 2" and result.score is None and result.score_interval is None
     low, high = result.forecast.interval
     assert low < result.forecast.mean < high
-    assert f"score unknown, forecast {result.forecast.mean:.2f} [{low:.2f}, {high:.2f}]" in result.summary()
+    assert f"unknown (expected {result.forecast.mean:.2f}; 95 % between {low:.2f} and {high:.2f})" in result.summary()
     assert result.to_dict()["forecast"] == {"mean": result.forecast.mean, "interval": (low, high)}
     again = Trace.from_json(result.trace.to_json())
     assert again.outcome == result.trace.outcome
@@ -120,12 +121,10 @@ def test_errors(more, message):
 
 
 async def test_width_takes_few_rounds():
-    """Three drafts at once, then three refinements at once: four rounds of calls for twelve calls."""
+    """Three drafts at once, then three refinements at once, and three grades after each: four rounds for twelve calls."""
     writer, judge = Writer(0.05), JudgeModel(0.05)
-    began = time.monotonic()
     result = await refine("q", writer, JUDGE, judge=judge, width=3, max_iterations=1, min_expected_gain=0.0, priors=LEARNED)
-    assert time.monotonic() - began < 12 * 0.05
-    assert (writer.texts, writer.most, judge.calls, result.stop) == (6, 3, 6, "max_iterations")
+    assert (writer.texts, writer.most, judge.calls, judge.most, result.stop) == (6, 3, 6, 3, "max_iterations")
     assert [c.id for c in result.trace.candidates] == list(range(6)) and ungraded(result.trace) == []
 
 
@@ -186,6 +185,6 @@ async def test_a_batch_is_written_in_rounds(tmp_path):
 async def test_a_judge_that_cannot_be_read_is_named_whatever_ended_the_run(calls):
     """A budget that is used up does not hide why nothing was graded."""
     model, judge = ScriptedModel(["a text"] * 9), ScriptedModel(["rubbish"] * 20)
-    with pytest.raises(RedraftError, match=r"judge: .*cannot be read") as caught:
-        await refine("q", model, Judge({"c": "It is short."}), judge, budget=Budget(calls=calls))
-    assert caught.value.result.value == "a text"
+    result = await refine("q", model, Judge({"c": "It is short."}), judge, budget=Budget(calls=calls))
+    assert (result.value, result.score) == ("a text", None)
+    assert re.search(r"judge: .*cannot be read", result.metadata["note"])

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from fake_clock import pass_time
 
 import redraft
 from redraft import (
@@ -203,7 +204,7 @@ async def test_a_summary_says_why_work_was_interrupted():
     from redraft.protocols import Reply
 
     result, _ = await run([Reply("a", finish_reason="length"), AuthenticationError("key gone")], by_table(a=0.4))
-    assert "stopped: failed (key gone)" in result.summary()
+    assert "stopped: a model or a grader failed (key gone)" in result.summary()
     assert "cut off at the token limit" in result.summary()
     assert result.metadata["truncated"] is True
 
@@ -231,15 +232,16 @@ async def test_a_strict_budget_raises_and_carries_the_best():
     assert caught.value.usage.calls == 1
 
 
-async def test_the_deadline_ends_the_loop_with_the_best_so_far():
+async def test_the_deadline_ends_the_loop_with_the_best_so_far(monkeypatch):
     """A hanging model is cancelled when the time is over."""
 
     async def model(messages):
         if len(messages) > 1:
+            pass_time(monkeypatch, 1000)
             await asyncio.Event().wait()
         return "a"
 
-    result = await refine("q", model, by_table(a=0.4), deadline=0.3)
+    result = await refine("q", model, by_table(a=0.4), deadline=1000)
     assert (result.value, result.stop) == ("a", "deadline")
     assert result.usage.input_tokens is None
 
@@ -325,7 +327,7 @@ async def test_repairs_do_not_raise_the_number_of_calls():
         ({"max_iteration": 3}, "did you mean 'max_iterations'"),
         ({"graders": "helpfulnes:x"}, "helpfulnes"),
         ({"graders": "juge"}, "did you mean 'judge'"),
-        ({"graders": []}, "nothing to grade with"),
+        ({"graders": []}, "nothing grades this task"),
         ({"graders": Judge}, "instance"),
         ({"graders": lambda: 1}, "must take (text)"),
         ({"graders": lambda text, *, model: 1}, "must take (text)"),

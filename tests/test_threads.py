@@ -57,7 +57,7 @@ async def test_an_abandoned_thread_is_used_again_only_when_its_function_has_ende
     abandoned.cancel()
     with pytest.raises(asyncio.CancelledError):
         await abandoned
-    assert await asyncio.wait_for(run_in_thread(int, "7"), 10) == 7
+    assert await asyncio.wait_for(run_in_thread(int, "7"), 60) == 7
     may_end.set()
 
 
@@ -65,7 +65,7 @@ async def test_a_thread_without_work_ends(monkeypatch):
     monkeypatch.setattr(threads, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(threads, "_idle_threads", [])
     thread = await run_in_thread(current_thread)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while thread.is_alive():
             await asyncio.sleep(0.001)
     assert await run_in_thread(current_thread) is not thread

@@ -195,7 +195,7 @@ async def test_a_judge_with_a_template_compares_by_the_task():
 async def test_the_check_is_refused_with_observed_scores(settings, why):
     """It would never be made there."""
     with pytest.raises(ConfigError, match=f"tie_break.*{why}"):
-        await refine_with_check(JudgeModel({}), **settings)
+        await refine_with_check(None, **settings)
 
 
 async def test_the_check_is_refused_without_a_writer(tmp_path):

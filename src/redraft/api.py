@@ -11,22 +11,22 @@ from .checks import invalid_argument
 from .core.cancellation import cancel_and_wait
 from .core.task import Task
 from .core.trace import Trace
-from .errors import RedraftError
+from .errors import ConfigError, RedraftError
 from .garbage import rare_collection
 from .options import Options
 from .refinement import (
     Refinement,
     TaskInput,
+    as_task,
     final_trace,
     finish_refinement,
     in_rounds,
     make_refinement,
+    open_session,
     prepare_refinement,
-    resolve_model,
     run_refinement,
 )
 from .result import Result
-from .session import Session
 from .settings import Settings
 from .sync import run_sync
 
@@ -67,27 +67,30 @@ async def refine(
     Every error carries the best answer so far as `.result`, or None.
 
     Args:
-        task: A prompt, chat messages, a `Task`, or a `Trace` to continue, whose requirements name no files.
+        task: A prompt, chat messages, a `Task`, a pair `(prompt, response)` or a mapping such as {"query": ..., "response": ...},
+            as in `grade`, or a `Trace` to continue, whose requirements name no files.
         model: The model that writes: a name such as "openai:gpt-4o-mini", a `Model`, a function `(messages) -> str`, sync or
             async, or a client that you have (see `connect`). Of a list, the next one answers while those before it are out of
             service. None looks for one (see `redraft models`) and works with the editor alone if there is none; False means
             no model.
-        graders: A name, the spec of a requirement such as "words:80-200", a function, a grader, or a list of these. None means
-            the LLM judge; for a task with tests whose `answer` is "code:python", the tests, which run in a sandbox.
-        judge: The model that LLM graders ask, in the same forms, but no list. None means `model`, the first of a list.
+        graders: A name, the spec of a requirement such as "words:80-200", a function, a grader, or a list of these. The
+            requirements of the task, its tests (in a sandbox) and the form of its answer grade, too. With none of these the
+            default judge grades.
+        judge: The model that LLM graders ask, in the same forms, but no list. One that is named judges, whatever else grades.
+            None means `model`, the first of a list, if a grader asks a judge; False means no judge.
         answer: The form of the answer: a type that pydantic validates (a model, a dataclass, `list[Model]`), a JSON schema as a
             dict, or "code:python". It is a hard constraint, and `result.parsed` is the value. None means any text.
         **settings: Any of the settings, such as `target_score`, `max_iterations`, `budget` or `deadline`.
 
     Returns:
         The best answer with its score, the reason why the work stopped, and the trace. At the end of a budget or deadline it
-            is the best so far.
+            is the best so far. If nothing graded it, its score is None, and the note in `metadata` says what is missing.
 
     Raises:
         ConfigError: An argument is wrong. Raised before any call.
         ModelError: No answer could be obtained.
-        GradingError: No answer could be graded.
-        BudgetExhaustedError: The budget or the time ran out before anything was graded; with `strict_budget` also afterwards.
+        GradingError: A grader of your own raised an error, or gave no score, for every answer.
+        BudgetExhaustedError: The budget or the time ran out before there was an answer; with `strict_budget` also afterwards.
     """
     options = Options.from_settings(settings, answer)
     return await finish_refinement(await prepare_refinement(task, model, graders, judge, options))
@@ -147,9 +150,9 @@ async def stream(
 ) -> AsyncGenerator[Trace, None]:
     """Refine, and yield the trace after each new record.
 
-    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that a limit that ends the run early, such
-    as a budget, raises no error: it is the reason in the outcome. If the generator is cancelled or closed early, it
-    makes no further call.
+    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that what ends the run, such as a budget,
+    or a model or grader that fails, raises no error: it is the reason in the outcome. If the generator is cancelled or closed
+    early, it makes no further call.
 
     Args:
         task: As in `refine`.
@@ -242,11 +245,14 @@ async def refine_many(
     try:
         async with AsyncExitStack() as cleanup:
             cleanup.enter_context(rare_collection())
-            session = Session(Options.from_settings(settings, answer), await resolve_model(model), graders, judge)
+            session = await open_session(inputs, model, graders, judge, Options.from_settings(settings, answer))
             cleanup.push_async_callback(session.close)
             deadline_at = session.options.deadline_at
-            for task in inputs:
-                refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
+            for n, task in enumerate(inputs):
+                try:
+                    refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
+                except ConfigError as error:
+                    raise ConfigError(f"tasks[{n}]: {error}") from None
                 refinement.owns_session = False
                 refinements.append(in_rounds(refinement))
             semaphore = asyncio.Semaphore(session.options.max_in_flight)
@@ -275,8 +281,8 @@ def _result_of(finished: asyncio.Task[Result[Any]], refinement: Refinement) -> R
     return refinement.result(refinement.trace) if finished.cancelled() or finished.exception() else finished.result()
 
 
-def as_tasks(tasks: Any) -> list[TaskInput]:
+def as_tasks(tasks: Any) -> list[Task | Trace]:
     """Return the tasks in an iterable. Raises ConfigError for a single task, or anything else."""
     if isinstance(tasks, str | bytes | Mapping | Task | Trace | type) or not isinstance(tasks, Iterable):
-        raise invalid_argument("tasks", "a list of prompts, of lists of messages, or of Tasks", tasks)
-    return list(tasks)
+        raise invalid_argument("tasks", "a list of prompts, of lists of messages, of rows, or of Tasks", tasks)
+    return [task if isinstance(task, Trace) else as_task(task, f"tasks[{n}]") for n, task in enumerate(tasks)]

@@ -153,7 +153,7 @@ def closest_names(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     names_by_folded: dict[str, str] = {}
     for known_name in known:
         names_by_folded.setdefault(known_name.casefold(), known_name)
-    close = get_close_matches(folded_name, names_by_folded, n, 0.7)
+    close = get_close_matches(folded_name, names_by_folded, n, 0.65)
     longer = [f for f in names_by_folded if len(folded_name) > 2 and f.startswith(folded_name) and f not in close]
     return [names_by_folded[folded] for folded in [*close, *longer][:n]]
 
@@ -167,15 +167,19 @@ def read_error_message(error: Exception) -> str:
 
 
 def unknown_name_message(what: str, name: str, known: Iterable[str], list_command: str = "", *, full_value: str = "") -> str:
-    """Return the message for an unknown name: the nearest names, then all, or as many as fit and how to list them.
+    """Return the message for an unknown name: the nearest names, then all if they are few, and how to list them.
 
     `what` is the kind of thing ("grader"), `list_command` the command that lists all, `full_value` the whole argument if the
     name is only a part of it.
     """
     names = list(known)
     near = closest_names(name, names)
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"unknown {what} {format_value(full_value or name)}; {hint}{available_names(names, list_command)}"
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+    if near and len(names) > MAX_NAMES:
+        others = f" `{list_command}` lists all" if list_command else ""
+    else:
+        others = f"{' ' * bool(near)}{available_names(names, list_command)}"
+    return f"unknown {what} {format_value(full_value or name)}; {hint}{others}"
 
 
 def available_names(names: Iterable[str], list_command: str = "") -> str:
@@ -183,9 +187,10 @@ def available_names(names: Iterable[str], list_command: str = "") -> str:
     listed = list(names)
     if not listed:
         return "there are none"
-    if len(listed) <= MAX_NAMES or not list_command:
+    if len(listed) <= MAX_NAMES:
         return f"there are {', '.join(listed)}"
-    return f"there are {', '.join(listed[:MAX_NAMES])} and {len(listed) - MAX_NAMES} more: `{list_command}` lists all"
+    how = f": `{list_command}` lists all" if list_command else ""
+    return f"there are {', '.join(listed[:MAX_NAMES])} and {len(listed) - MAX_NAMES} more{how}"
 
 
 def _bounds(minimum: int | None, maximum: int | None) -> str:

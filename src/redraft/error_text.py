@@ -1,7 +1,7 @@
 """Exceptions as text, and recorded failures as exceptions.
 
 An exception from the user's code is described by its class, its message and the line that raised it. Redraft's own errors are
-shown as they are. Paths are cut to the file name and keys from the environment are masked,
+shown as they are. Notes of an exception follow. Paths are cut to the file name and keys from the environment are masked,
 because a message may be stored and shown.
 """
 
@@ -29,10 +29,10 @@ def error_text(error: BaseException) -> str:
     """Return text such as "ZeroDivisionError: division by zero (in short_and_polite, my_graders.py line 12)"."""
     if isinstance(error, RedraftError):
         return str(error)
-    kind = type(error).__name__
-    masked = Mask(secrets_in_environment(os.environ))(str(error))
-    message = masked or ("cancelled before it ended" if isinstance(error, asyncio.CancelledError) else "")
-    return f"{kind}: {message}{_location(error)}" if message else f"{kind}{_location(error)}"
+    kind, mask = type(error).__name__, Mask(secrets_in_environment(os.environ))
+    message = mask(str(error)) or ("cancelled before it ended" if isinstance(error, asyncio.CancelledError) else "")
+    notes = "".join(f"; {mask(str(note))}" for note in getattr(error, "__notes__", ()))
+    return f"{kind}: {message}{_location(error)}{notes}" if message else f"{kind}{_location(error)}{notes}"
 
 
 def _location(error: BaseException) -> str:

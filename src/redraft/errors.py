@@ -11,7 +11,7 @@ RedraftError
 |   +-- BadResponseError        the answer cannot be read
 |   +-- ModelTimeoutError       no answer in time
 |   +-- ModelUnavailableError   the endpoint cannot be reached, or does not serve that model
-+-- GradingError            no grader could grade anything
++-- GradingError            a grader, or in `grade` all of them, could grade nothing
 +-- ComputeLimitError       a check or a repair takes more time or memory than it may
 +-- BudgetExhaustedError    money, tokens, calls or time are used up
 +-- StoreError              a trace cannot be read or written
@@ -20,6 +20,7 @@ RedraftError
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +39,16 @@ class RedraftError(Exception):
     def details(self) -> dict[str, Any]:
         """The other attributes, by the names of the constructor's arguments."""
         return {}
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that a notebook shows: the error alone, or the whole traceback if REDRAFT_DEBUG is set."""
+        from traceback import format_exception  # only notebooks need these
+
+        from .text import strip_control_sequences
+
+        is_debug = bool(os.environ.get("REDRAFT_DEBUG"))
+        text = "".join(format_exception(self)) if is_debug else f"{type(self).__name__}: {self}"
+        return strip_control_sequences(text).splitlines()
 
 
 class ConfigError(RedraftError, ValueError):
@@ -117,7 +128,7 @@ class ModelUnavailableError(ModelError):
 
 
 class GradingError(RedraftError):
-    """No candidate could be graded."""
+    """A grader of the user's own graded no answer; where only grades are asked for, as in `grade`: no grader graded any."""
 
 
 class ComputeLimitError(RedraftError):

@@ -113,10 +113,12 @@ class GradeReport:
     Attributes:
         trace: The task with the response, and all records.
         error: The error of a sample of `grade_many` that no grader could grade, else None.
+        callback_errors: What `on_record` raised, in words; grading went on.
     """
 
     trace: Trace
     error: RedraftError | None = None
+    callback_errors: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def score(self) -> float | None:
@@ -171,13 +173,15 @@ class GradeReport:
             "usage": asdict(self.usage),
             "cost": self.cost,
             "error": error_data(self.error) if self.error else None,
+            "callback_errors": list(self.callback_errors),
         }
 
     def summary(self) -> str:
         """Return one line: the score, the conditions that are not met, and the graders that failed."""
         broken = [f"broken: {strip_control_sequences(', '.join(self.broken_musts))}"] if self.broken_musts else []
         failed = [f"failed: {strip_control_sequences(', '.join(self.failures))}"] if self.failures else []
-        return " · ".join([f"score {format_score(self.score)}", *broken, *failed, f"calls {self.usage.calls}"])
+        raised = map(strip_control_sequences, self.callback_errors)
+        return " · ".join([f"score {format_score(self.score)}", *broken, *failed, *raised, f"calls {self.usage.calls}"])
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{f.grader}: {format_score(f.score)}" for f in self.feedback)

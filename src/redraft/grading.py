@@ -10,22 +10,21 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from . import checks
 from .core.records import Feedback
-from .core.task import Message, Task
+from .core.task import Task
 from .errors import ConfigError, RedraftError
 from .grade_report import GradeReport, GraderFeedback
 from .graders.base import gather_or_cancel
 from .options import Options
-from .refinement import Refinement, final_trace, make_refinement, resolve_model
-from .requirements.spec import check_foreign_spec
-from .result import Result, result_or_raise
-from .session import Session, needs_judge
+from .refinement import Refinement, Sample, as_task, final_trace, is_pair, log_default_judge, make_refinement, resolve_model
+from .result import Result, conclusion_error
+from .session import Session, graders_for_tasks, needs_judge
 from .settings import GRADE_SETTINGS, Settings, Validation
 from .sync import run_sync
-from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns, with_one_response
+from .tables.columns import with_one_response
 
 if TYPE_CHECKING:
     from .core.records import Record
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     from .protocols import Reply
 
 __all__ = ["GradeReport", "GradeSettings", "GraderFeedback", "Sample", "grade", "grade_many", "grade_sync"]
-
-Sample: TypeAlias = Task | tuple[str | Sequence[Message], str] | Mapping[str, Any]
-"""A `Task` with a response, `(prompt, response)`, or a mapping such as {"query": ..., "response": ...}."""
 
 SAMPLE_FORMS = "a Task with a response, (prompt, response), or a mapping such as {'prompt': ..., 'response': ...}"
 
@@ -51,9 +47,9 @@ async def grade(
         sample: A `Task` with a response, `(prompt, response)`, or a mapping with the usual names: prompt (or messages, query,
             question, instruction, input) and response (or answer, output, completion), and if there are any, reference, context,
             requirements and others. Other keys are the task's `metadata`.
-        graders: As in `refine`: a name, the spec of a requirement, a function, a grader, or a list of these. None means the
-            requirements of the task, its tests if `answer` is "code:python", or the LLM judge if it has neither.
-        judge: The model that LLM graders ask, as in `refine`. None looks for one if a grader needs it; False means no model.
+        graders: As in `refine`: a name, the spec of a requirement, a function, a grader, or a list of these. The requirements of
+            the task and its tests grade, too. With none of these, no `judge` and no `answer`, the default judge grades.
+        judge: The model that LLM graders ask, as in `refine`. None looks for one if a grader asks a judge; False means none.
         answer: The form of the answer, as in `refine`. It is a condition, and functions that are annotated with its type receive
             the object.
         **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`, `prices`, `on_record`,
@@ -123,40 +119,14 @@ async def grade_many(
 
 def _task_of(sample: Any, name: str) -> Task:
     """Return the task in a sample, with its response. Raises ConfigError that names the argument."""
-    match sample:
-        case Task():
-            task = sample
-        case (prompt, str() as response) if isinstance(sample, tuple):
-            task = _make_task(name, lambda: Task(prompt, response))
-        case Mapping():
-            task = _task_of_mapping(sample, name)
-        case _:
-            raise checks.invalid_argument(name, SAMPLE_FORMS, sample)
+    if not (isinstance(sample, Task | Mapping) or is_pair(sample)):
+        raise checks.invalid_argument(name, SAMPLE_FORMS, sample)
+    task = as_task(sample, name)
     try:
         return with_one_response(task)
     except ConfigError as error:
         several, none = "give a sample for each to `grade_many`", "give Task(prompt, response), or a key 'response'"
         raise ConfigError(f"{name}: {error}; {several if task.responses else none}") from None
-
-
-def _task_of_mapping(sample: Mapping[str, Any], name: str) -> Task:
-    try:
-        columns = infer_columns([sample], check_requirement=check_foreign_spec)
-    except ConfigError as error:
-        problem = str(error).partition("; ")[0].replace("column", "key")
-        raise ConfigError(
-            f"{name}: {problem}; a mapping has one key for the prompt ({', '.join(PROMPT_NAMES)} or messages) and one for the "
-            f"response ({', '.join(RESPONSE_NAMES)}), got {', '.join(map(repr, list(sample)[:20])) or 'no key'}"
-        ) from None
-    return _make_task(name, lambda: columns.task(sample))
-
-
-def _make_task(name: str, make_task: Callable[[], Task]) -> Task:
-    """Return the task. Raises ConfigError that begins with the name of the argument."""
-    try:
-        return make_task()
-    except ValueError as error:  # a ConfigError is one
-        raise ConfigError(f"{name}: {error}") from None
 
 
 async def grade_tasks(
@@ -183,10 +153,12 @@ async def _open_session(tasks: Sequence[Task], graders: Any, judge: Any, answer:
             raise ConfigError(checks.unknown_name_message("argument", name, (*GRADE_SETTINGS, *ARGUMENTS)))
     fixed = {"max_iterations": 0, "noise_aware": False, "editor": False}
     options = Options.from_settings(cast("Settings", {**settings, **fixed}), answer)
-    only_requirements = graders is None and (answer is not None or all(task.requirements for task in tasks))
-    if judge is None and (only_requirements or not needs_judge(graders)):
+    graders = graders_for_tasks(graders, judge, options.answer, tasks)
+    if judge is None and not needs_judge(graders):
         judge = False
-    return Session(options, None, graders, await resolve_model(judge))
+    session = Session(options, None, graders, await resolve_model(judge))
+    log_default_judge(session)
+    return session
 
 
 def _make_refinement(task: Task, session: Session, deadline_at: float | None, name: str) -> Refinement:
@@ -206,11 +178,12 @@ async def _report_of(refinement: Refinement, semaphore: asyncio.Semaphore) -> Gr
     try:
         async with semaphore:
             trace = await final_trace(refinement)
-        if not any(isinstance(record, Feedback) for record in trace.records):
-            result_or_raise(trace, strict_budget=False)
-        return GradeReport(trace)
+        has_feedback = any(isinstance(record, Feedback) for record in trace.records)
+        return GradeReport(trace, None if has_feedback else conclusion_error(Result(trace)), refinement.callback_errors.texts)
     except RedraftError as error:
-        return GradeReport(error.result.trace if isinstance(error.result, Result) else refinement.trace, error)
+        return GradeReport(
+            error.result.trace if isinstance(error.result, Result) else refinement.trace, error, refinement.callback_errors.texts
+        )
 
 
 # The rest of this file is written by scripts/docs.py from `OptionFields`.

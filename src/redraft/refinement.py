@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Any, Self, TypeAlias
@@ -23,27 +23,32 @@ from .core.task import Message, Task, message_text
 from .core.trace import PanelGrader, Trace
 from .errors import ConfigError, RedraftError
 from .graders.fingerprint import grader_fingerprint
-from .middleware.observe import observe
+from .log import log_record
+from .middleware.observe import CallbackErrors, observe
 from .options import SHIPPED, Options
 from .perform import make_performer
 from .plans import UNLIMITED, Left, NoiseAwarePlan, Plan, PlanDecision, outcome_if_stopped
 from .plans.limits import asks_model
 from .plans.prompts import DraftPrompt, RefinePrompt, prompts_of
 from .plans.rounds import RoundByRound, returns_rounds
-from .plans.self_refine import nothing_graded_note
+from .plans.self_refine import full_note
 from .protocols import Perform, Store
 from .quality.calibration import Calibration
 from .quality.priors import Priors
 from .requirements import parse, reads_file
+from .requirements.spec import check_foreign_spec
 from .reservations import Reservations
 from .result import Result, result_or_raise
-from .session import Session
+from .session import Session, graders_for_tasks
+from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
 from .telemetry import RecordSteps, record_refinement
 
 CALIBRATION_KEY = "calibration"  # of what people's labels say about the judge, in the settings of a trace
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
 PLAN_KEYS = frozenset({"priors", CALIBRATION_KEY, *PROMPT_KEYS})  # of all that is recorded of a plan
-TaskInput: TypeAlias = str | Iterable[Message] | Task | Trace
+Sample: TypeAlias = Task | tuple[str | Sequence[Message], str] | Mapping[str, Any]
+"""A `Task` with a response, `(prompt, response)`, or a mapping such as {"query": ..., "response": ...}."""
+TaskInput: TypeAlias = str | Iterable[Message] | Sample | Trace
 
 
 @dataclass(eq=False, slots=True)
@@ -60,6 +65,8 @@ class Refinement:
     reservations: Reservations | None = None
     next_steps: Plan | None = None  # called instead of the plan: a wrapper that records or prices its decisions
     fingerprint: Callable[[str], str] | None = None  # of a grader by its name on the panel
+    callback_errors: CallbackErrors = field(default_factory=CallbackErrors)
+    graders: Mapping[str, Any] = field(default_factory=dict)  # by their names on the panel
 
     @property
     def answer(self) -> AnswerForm[Any] | None:
@@ -69,19 +76,40 @@ class Refinement:
 
     def result(self, trace: Trace, error: RedraftError | None = None) -> Result[Any]:
         """Return the result of a trace of this refinement."""
-        return Result(trace, error, self.answer, self.plan)
+        return Result(trace, error, self.answer, self.plan, self.callback_errors.texts)
 
     def result_or_raise(self, trace: Trace) -> Result[Any]:
-        """Return the result of a finished trace. Raises its error if nothing was graded."""
-        return result_or_raise(trace, strict_budget=self.session.options.strict_budget, answer=self.answer, plan=self.plan)
+        """Return the result of a finished trace. Raises its error (see `result_or_raise`)."""
+        strict, errors = self.session.options.strict_budget, self.callback_errors.texts
+        return result_or_raise(
+            trace, strict_budget=strict, graders=self.graders, answer=self.answer, plan=self.plan, callback_errors=errors
+        )
 
 
 async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
     """Prepare a refinement and check all arguments before any call is made. Raises ConfigError."""
-    session = Session(options, await resolve_model(model), graders, judge)
+    task = task if isinstance(task, Trace) else as_task(task)
+    session = await open_session([task], model, graders, judge, options)
     deadline_at = options.deadline_at
     refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
     return in_rounds(refinement, lambda: limits_left(session, deadline_at))
+
+
+async def open_session(tasks: Iterable[Task | Trace], model: Any, graders: Any, judge: Any, options: Options) -> Session:
+    """Return the session of a run with these tasks. Raises ConfigError."""
+    given = [task.task if isinstance(task, Trace) else task for task in tasks]
+    named = graders_for_tasks(graders, judge, options.answer, given)
+    session = Session(options, await resolve_model(model), named, judge or None)
+    log_default_judge(session)
+    return session
+
+
+def log_default_judge(session: Session) -> None:
+    """Log which model the default judge asks, if nothing is named that grades."""
+    if note := session.default_judge_note:
+        from .log import log  # it imports logging
+
+        log.info(note)
 
 
 def limits_left(session: Session, deadline_at: float | None) -> Left:
@@ -137,7 +165,7 @@ def make_refinement(
     """
     options = session.options
     earlier = _check_reads_no_files(task) if isinstance(task, Trace) else None
-    task = task.task if isinstance(task, Trace) else _with_file_contents(_as_task(task))
+    task = task.task if isinstance(task, Trace) else _with_file_contents(as_task(task))
     given = () if earlier and earlier.candidates else task.given_responses
     if session.writer is None and not given and not (earlier and earlier.candidates):
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
@@ -161,8 +189,9 @@ def make_refinement(
     if session.has_limits or deadline_at is not None:
         reservations = Reservations(trace, roles, session.budget_tracker, deadline_at, session.statistics)
         perform = reservations.wrap(perform)
+    errors = CallbackErrors(of_all=session.callback_errors)
     if options.on_step:
-        perform = observe(perform, on_start=options.on_step)
+        perform = observe(perform, on_start=partial(errors.call, "on_step", options.on_step))
     return Refinement(
         trace,
         plan,
@@ -172,6 +201,8 @@ def make_refinement(
         options.store,
         reservations=reservations,
         fingerprint=partial(session.cached_fingerprint, roles),
+        callback_errors=errors,
+        graders=roles.graders,
     )
 
 
@@ -266,13 +297,34 @@ NO_MODEL_MESSAGE = (
 )
 
 
-def _as_task(task: str | Iterable[Message] | Task) -> Task:
-    if isinstance(task, Task):
-        return task
+def as_task(task: Any, name: str = "task") -> Task:
+    """Return the task that a prompt, chat messages or a `Sample` stand for. Raises ConfigError that begins with the name."""
     try:
-        return Task(task)
+        match task:
+            case Task():
+                return task
+            case Mapping():
+                return _task_of_mapping(task)
+        return Task(*task) if is_pair(task) else Task(task)
+    except ValueError as error:  # a ConfigError is one
+        raise ConfigError(f"{name}: {str(error).removeprefix('messages: ')}") from None
+
+
+def is_pair(task: Any) -> bool:
+    """Return whether a value is a prompt, or chat messages, with a response."""
+    return isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], str)
+
+
+def _task_of_mapping(row: Mapping[str, Any]) -> Task:
+    try:
+        columns = infer_columns([row], check_requirement=check_foreign_spec)
     except ConfigError as error:
-        raise ConfigError(f"task: {str(error).removeprefix('messages: ')}") from None
+        problem = str(error).partition("; ")[0].replace("column", "key")
+        raise ConfigError(
+            f"{problem}; a mapping has one key for the prompt ({', '.join(PROMPT_NAMES)} or messages) and one for the response "
+            f"({', '.join(RESPONSE_NAMES)}), got {', '.join(map(repr, list(row)[:20])) or 'no key'}"
+        ) from None
+    return columns.task(row)
 
 
 def _with_file_contents(task: Task) -> Task:
@@ -319,7 +371,7 @@ class RefinementRun:
 
     def telemetry(self) -> AbstractContextManager[RecordSteps]:
         """Store the trace, and return a context that is recorded as this refinement; its value makes a performer record steps."""
-        self._add(self.trace)
+        self._persist(self.trace)
         return record_refinement(lambda: self.trace, self._refinement.writer_name, self._refinement.fingerprint)
 
     def engine(self, record_steps: RecordSteps) -> Engine:
@@ -333,7 +385,7 @@ class RefinementRun:
         trace = await engine.next_trace()
         if trace is None:
             trace = engine.trace = with_outcome(self.trace, self._refinement.plan)
-        self._add(trace)
+        await self._add(trace)
         return trace
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -343,28 +395,29 @@ class RefinementRun:
             if self._refinement.owns_session:
                 await self._refinement.session.close()
         except BaseException as later:
-            self._attach_result(later)
+            await self._attach_result(later)
             raise
         if error is not None:
-            self._attach_result(error)
+            await self._attach_result(error)
 
-    def _attach_result(self, error: Any) -> None:
+    async def _attach_result(self, error: Any) -> None:
         """Give an error the result so far; an interruption becomes the outcome."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
             if not self.trace.outcome:
-                self._add(with_outcome(self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"))
+                await self._add(with_outcome(self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"))
             error.result = self._refinement.result(self.trace)  # type: ignore[union-attr]
         elif isinstance(error, RedraftError):
             error.result = self._refinement.result(self.trace) if self.trace.candidates else None
             error.usage = self.trace.usage
 
-    def _add(self, trace: Trace) -> None:
-        """Store the new records of a trace, then pass them to `on_record`."""
+    async def _add(self, trace: Trace) -> None:
+        """Store the new records of a trace, then log them and pass them to `on_record`."""
         self._persist(trace)
-        if self._on_record:
-            for record in trace.records[self._reported_count :]:
-                self._reported_count += 1
-                self._on_record(record)
+        for record in trace.records[self._reported_count :]:
+            self._reported_count += 1
+            log_record(record, trace.task.id)
+            if self._on_record:
+                await self._refinement.callback_errors.call("on_record", self._on_record, record)
 
     def _persist(self, trace: Trace) -> None:
         """Store the new records of a trace; `on_record` gets them with the next trace."""
@@ -379,12 +432,9 @@ def with_outcome(trace: Trace, plan: Plan, reason: StopReason | None = None, not
     if reason is None and failure is not None:
         reason, note = failure.stop_reason or StopReason.FAILED, failure.message
     if reason is None:
-        reason, note = (
-            (StopReason.DONE, "the plan has no more steps")
-            if trace.graded_candidates
-            else (StopReason.FAILED, nothing_graded_note(trace))
-        )
-    return trace + outcome_if_stopped(plan, trace, reason, note)
+        graded = bool(trace.graded_candidates)
+        reason, note = (StopReason.DONE, "the plan has no more steps") if graded else (StopReason.FAILED, "")
+    return trace + outcome_if_stopped(plan, trace, reason, full_note(trace, note))
 
 
 async def finish_refinement(refinement: Refinement) -> Result[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Generic
 from .answers import AnswerForm
 from .answers.grader import NAME as ANSWER_GRADER
 from .core.fields import FieldChange, unrequested_changes
-from .core.ranking import RankedAnswer, ranking, top_answers
+from .core.ranking import RankedAnswer, ranked_text, ranking, top_answers
 from .core.records import Artifact, Candidate, Failure, StopReason, ToolCall
 from .core.trace import Trace
 from .error_text import error_from_failure
-from .errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RedraftError
+from .errors import ERROR_TYPES, BudgetExhaustedError, ComputeLimitError, GradingError, ModelError, RedraftError
+from .graders.base import is_of_user
 from .middleware.budget import EXCESS_TEXT
 from .plans import Plan
+from .plans.self_refine import GRADING
 from .quality.calibration import labels_text
 from .quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
 from .quality.lineage import llm_graders
@@ -46,8 +48,20 @@ class Forecast:
 
 
 NO_SCORE_HINT = " (a grader that never scores has to say what to change, or done)"
-MAX_SHOWN_SCORES = 40
 SUCCESS_REASONS = {StopReason.TARGET, StopReason.DONE}
+LIMITS = {StopReason.BUDGET: "budget", StopReason.DEADLINE: "deadline"}  # the ends by a limit, with the name of the limit
+NO_FAULTS = (ModelError, ComputeLimitError)  # what a grader may raise though its code is right
+STOP_PHRASES = {
+    StopReason.TARGET: "the target is reached",
+    StopReason.TOOL_CALLS: "the answer calls tools",
+    StopReason.PATIENCE: "the last refinements brought no improvement",
+    StopReason.MAX_ITERATIONS: "all refinements are used",
+    StopReason.BUDGET: "the budget is used up",
+    StopReason.DEADLINE: "the time is up",
+    StopReason.GAIN: "no further step is worth its cost",
+    StopReason.FAILED: "a model or a grader failed",
+    StopReason.CANCELLED: "it was interrupted",
+}
 
 
 @dataclass(frozen=True)
@@ -61,12 +75,14 @@ class Result(Generic[T_co]):
         error: The error of a task of `refine_many` that failed, else None. `value` is then the best text so far, or "".
         answer: The form of the answer; None without the argument `answer`.
         plan: The plan that was followed; None if it is not known, as for a trace that was read from a file.
+        callback_errors: What `on_record` and `on_step` raised, in words; the run went on.
     """
 
     trace: Trace
     error: RedraftError | None = None
     answer: AnswerForm[T_co] | None = field(default=None, compare=False, repr=False)
     plan: Plan | None = field(default=None, compare=False, repr=False)
+    callback_errors: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def value(self) -> str:
@@ -173,9 +189,12 @@ class Result(Generic[T_co]):
 
     @property
     def reason(self) -> str:
-        """The graders' reasons for the score of the best answer."""
+        """The graders' reasons for the score, or for the rank, of the best answer."""
         best = self.trace.best
-        return "; ".join(f.reason for f in self.trace.feedback[best.id] if f.reason) if best else ""
+        if best is None:
+            return ""
+        reasons = [f.reason for f in self.trace.feedback[best.id]] + [c.reason for c in self.trace.rankings_of(best.id)]
+        return "; ".join(filter(None, reasons))
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -189,6 +208,7 @@ class Result(Generic[T_co]):
         - `changed_fields`: with a JSON answer: what the best answer changed of its parent though it was right and nobody asked
         - `broken`: the musts that the best answer breaks; `truncated`: whether it was cut off at the token limit
         - `usage_by`: usage by role and model; `validation`: what cards say of each grader, if asked for; `failures`, in words
+        - `callback_errors`: what `on_record` and `on_step` raised, in words
         """
         trace, diagnosis = self.trace, self.diagnosis
         return {
@@ -208,6 +228,7 @@ class Result(Generic[T_co]):
             "usage_by": {f"{role} {by}".strip(): asdict(usage) for (role, by), usage in trace.usage_by.items()},
             "validation": {grader.name: dict(grader.card) for grader in trace.panel if grader.card},
             "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.step_slot))],
+            "callback_errors": list(self.callback_errors),
         }
 
     def to_dict(self, *, trace: bool = False) -> dict[str, Any]:
@@ -234,7 +255,8 @@ class Result(Generic[T_co]):
         return data | {"trace": json.loads(self.trace.to_json())} if trace else data
 
     def __repr__(self) -> str:
-        return f"Result(score={format_score_with_interval(self)}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
+        order = ranked_text(self.trace)
+        return f"Result({order or f'score={format_score_with_interval(self)}'}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
 
     def __rich__(self) -> Any:
         from rich.text import Text
@@ -247,19 +269,15 @@ class Result(Generic[T_co]):
         return f"<p>{escape(self.summary())}</p><pre>{escape(strip_control_sequences(self.display_text))}</pre>"
 
     def summary(self) -> str:
-        """Return one line: the score, why the run stopped, its usage and, if graders are noisy, the diagnosis."""
+        """Return one line: the scores, why the run stopped, its usage and, if graders are noisy, the diagnosis."""
         u = self.usage
         tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
         cost = "unknown" if u.cost is None else f"{u.cost:.4g} USD"
-        note = self.trace.outcome.note if self.trace.outcome else ""
-        show_note = self.stop.resumable or self.stop in {StopReason.GAIN, StopReason.TOOL_CALLS} or EXCESS_TEXT in note
-        show_note = show_note or (self.score_interval is not None and self.stop not in SUCCESS_REASONS)
-        why = f"{self.stop} ({strip_control_sequences(note)})" if note and show_note else str(self.stop)
         remark = diagnosis_text(self) if self.score_interval else ""
         best = self.trace.best
         cut = ["cut off at the token limit"] if best and best.truncated else []
         parts = [
-            f"score {format_score_with_interval(self)} ({format_score_history(self, ' -> ')})",
+            headline(self),
             *cut,
             *([f"changed without being asked: {fields_text(changed)}"] if (changed := changed_fields(self.trace)) else []),
             *([f"still broken: {strip_control_sequences(', '.join(broken))}"] if (broken := broken_musts(self.trace)) else []),
@@ -269,7 +287,7 @@ class Result(Generic[T_co]):
                 else []
             ),
             *([f"by {best.by} ({best.note})"] if best and best.note and best.role in {"generate", "refine"} else []),
-            f"stopped: {why}",
+            *map(strip_control_sequences, self.callback_errors),
             *filter(None, [remark, selection_reason(self.trace)]),
             f"calls {u.calls}",
             f"tokens {tokens}",
@@ -364,20 +382,55 @@ def format_score_with_interval(result: Result[Any]) -> str:
     return f"{format_score(result.score)} [{interval[0]:.2f}, {interval[1]:.2f}] {result.score_basis}"
 
 
-def format_score_history(result: Result[Any], arrow: str) -> str:
-    """Format the graders' scores in order; if graders are noisy, with the score of the best and the estimates."""
-    history, estimates = (_joined_scores(trace.score_history, arrow) for trace in (result.trace, result.trace.with_estimates))
-    return f"observed {format_score(result.judge_score)}; {history}, estimated {estimates}" if result.score_interval else history
+def headline(result: Result[Any]) -> str:
+    """Return the scores of the first and of the best answer, what stands behind them, and why the run stopped, in plain words."""
+    note = result.trace.outcome.note if result.trace.outcome else ""
+    show_note = (
+        result.stop.resumable
+        or result.stop in {StopReason.GAIN, StopReason.TOOL_CALLS}
+        or EXCESS_TEXT in note
+        or (result.score_interval is not None and result.stop not in SUCCESS_REASONS)
+        or not is_graded(result.trace)
+    )
+    why = f" ({strip_control_sequences(note)})" if note and show_note else ""
+    return f"{ranked_text(result.trace) or _scores_in_words(result)}; stopped: {stop_phrase(result.trace)}{why}"
 
 
-def _joined_scores(scores: Sequence[float | None], arrow: str) -> str:
-    """Return the scores in order; of very many, the first and the last."""
-    left_out = len(scores) - MAX_SHOWN_SCORES
-    if left_out <= 0:
-        return arrow.join(map(format_score, scores))
-    half = MAX_SHOWN_SCORES // 2
-    first, last = map(format_score, scores[:half]), map(format_score, scores[-half:])
-    return arrow.join([*first, f"{left_out:,} more", *last])
+def stop_phrase(trace: Trace) -> str:
+    """Return why a run stopped, in plain words."""
+    reason = trace.outcome.reason if trace.outcome else StopReason.CANCELLED
+    if reason is StopReason.DONE:
+        graders = _graders_in_words(trace)
+        return f"{graders} {'are' if graders.endswith('s') else 'is'} satisfied"
+    return STOP_PHRASES[reason]
+
+
+def _scores_in_words(result: Result[Any]) -> str:
+    """Return the score of the best answer, after that of the first unless it is the first, and what stands behind it."""
+    trace, expected, interval = result.trace.with_estimates, result.forecast, result.score_interval
+    answers, best = trace.scored_candidates, result.trace.best
+    first = max(answers[: max(1, len(trace.task.given_responses))], key=lambda c: trace.scores[c.id] or 0.0, default=None)
+    start, details = "", []
+    if first and best and first.id != best.id:
+        start = f"{format_score(trace.scores[first.id])} -> "
+    elif len(answers) > 1 and trace.iterations:
+        details.append(f"the first answer is the best of {len(answers)}")
+    if expected:
+        details.append(f"expected {expected.mean:.2f}")
+        interval = expected.interval
+    elif interval:
+        details.append(f"{_graders_in_words(trace)} said {format_score(result.judge_score)}")
+    if interval:
+        by_labels = f" {result.score_basis}" * bool(trace.outcome and trace.outcome.labels is not None)
+        details.append(f"95 % between {interval[0]:.2f} and {interval[1]:.2f}{by_labels}")
+    return f"{start}{format_score(result.score)}" + (f" ({'; '.join(details)})" if details else "")
+
+
+def _graders_in_words(trace: Trace) -> str:
+    """Return "the judge", "the judges", "the grader" or "the graders"."""
+    graders = [grader for grader in trace.panel if not grader.must]
+    kind = "judge" if graders and len(llm_graders(graders)) == len(graders) else "grader"
+    return f"the {kind}{'s' * (len(graders) != 1)}"
 
 
 def diagnosis_text(result: Result[Any]) -> str:
@@ -388,32 +441,63 @@ def diagnosis_text(result: Result[Any]) -> str:
     return f"{diagnosis.kind}: {strip_control_sequences(diagnosis.message)}"
 
 
-def broken_musts(trace: Trace) -> list[str]:
-    """Return the musts that the best candidate does not meet; none for tool calls that are returned ungraded."""
-    if trace.best is None or (trace.outcome and trace.outcome.reason is StopReason.TOOL_CALLS):
+def broken_musts(trace: Trace, candidate: int | None = None) -> list[str]:
+    """Return the musts that a candidate, or the best one, was found not to meet."""
+    id = trace.best.id if candidate is None and trace.best else candidate
+    if id is None:
         return []
-    return [grader.name for grader in trace.scorers if grader.must and trace.grader_score(trace.best.id, grader) != 1]
+    return [grader.name for grader in trace.scorers if grader.must and trace.grader_score(id, grader) not in {None, 1}]
 
 
 def result_or_raise(
-    trace: Trace, *, strict_budget: bool, answer: AnswerForm[T_co] | None = None, plan: Plan | None = None
+    trace: Trace,
+    *,
+    strict_budget: bool,
+    graders: Mapping[str, Any],
+    answer: AnswerForm[T_co] | None = None,
+    plan: Plan | None = None,
+    callback_errors: tuple[str, ...] = (),
 ) -> Result[T_co]:
-    """Return the result of a finished trace. Raises its error if nothing was graded."""
-    result = Result(trace, answer=answer, plan=plan)
-    if problem := _conclusion_error(trace, result, strict_budget=strict_budget):
-        problem.result = result if trace.candidates else None
-        raise problem
-    return result
+    """Return the result of a finished trace. Raises its error if there is no answer, or if a grader of the user never grades.
+
+    `graders` are those of the panel by their names.
+    """
+    result = Result(trace, answer=answer, plan=plan, callback_errors=callback_errors)
+    if not trace.candidates or (strict_budget and result.stop in LIMITS):
+        raise conclusion_error(result)
+    if is_graded(trace) or not any(never_grades(trace, name) for name, grader in graders.items() if is_of_user(grader)):
+        return result
+    raise _nothing_graded_error(result)
 
 
-def _conclusion_error(trace: Trace, result: Result[Any], *, strict_budget: bool) -> RedraftError | None:
-    if result.stop in {StopReason.BUDGET, StopReason.DEADLINE} and (strict_budget or not trace.graded_candidates):
-        limit = trace.fatal_failure.limit if trace.fatal_failure else ""
-        what = limit or ("deadline" if result.stop == StopReason.DEADLINE else "budget")
-        note = trace.outcome.note if trace.outcome else ""
-        reasons = [] if trace.graded_candidates else grader_messages(trace)  # without them, a limit hides why nothing was graded
-        return BudgetExhaustedError("; ".join([note, *reasons]), limit=what, usage=trace.usage)
-    return None if trace.graded_candidates or result.stop is StopReason.TOOL_CALLS else _nothing_graded_error(trace)
+def is_graded(trace: Trace) -> bool:
+    """Whether the best answer is graded, or calls tools, so that it is returned ungraded by design."""
+    return bool(trace.graded_candidates) or (trace.outcome is not None and trace.outcome.reason is StopReason.TOOL_CALLS)
+
+
+def conclusion_error(result: Result[Any]) -> RedraftError:
+    """Return the error of a refinement without a grade: that of the limit that ended it, of its graders or of the model."""
+    trace = result.trace
+    if result.stop not in LIMITS:
+        return _nothing_graded_error(result)
+    limit = trace.fatal_failure.limit if trace.fatal_failure else ""
+    note = trace.outcome.note if trace.outcome else ""
+    return _with_result(BudgetExhaustedError(note, limit=limit or LIMITS[result.stop], usage=trace.usage), result)
+
+
+def _with_result(error: RedraftError, result: Result[Any]) -> RedraftError:
+    """Return the error with the result, if that has an answer."""
+    error.result = result if result.trace.candidates else None
+    return error
+
+
+def never_grades(trace: Trace, grader: str) -> bool:
+    """Whether a grader has graded no answer, and neither a limit nor a model that it asks is the cause."""
+    feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate if f.grader == grader]
+    if any(f.score is not None for f in feedback) or grader in trace.critics or any(c.grader == grader for c in trace.comparisons):
+        return False
+    failures = [f for f in trace.failures.values() if f.role in GRADING and f.step_slot[2] == grader and not f.stop_reason]
+    return bool(feedback) or any(not issubclass(ERROR_TYPES.get(f.error, Exception), NO_FAULTS) for f in failures)
 
 
 def sorted_failures(trace: Trace) -> list[Failure]:
@@ -427,8 +511,9 @@ def grader_messages(trace: Trace) -> list[str]:
     return [*dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures)]
 
 
-def _nothing_graded_error(trace: Trace) -> RedraftError:
-    """Return the error of a trace without a grade: of its graders if there is a text, else of the model."""
+def _nothing_graded_error(result: Result[Any]) -> RedraftError:
+    """Return the error of a refinement without a grade: of its graders if there is a text, else of the model."""
+    trace = result.trace
     failures = sorted_failures(trace)
     other_messages = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
     if trace.candidates:
@@ -443,7 +528,7 @@ def _nothing_graded_error(trace: Trace) -> RedraftError:
         what = "no answer was graded by all graders" if has_feedback else "no grader could say anything"
         error = GradingError(f"{what}: {'; '.join([*grader_messages(trace), *other_messages, *silent])}", usage=trace.usage)
         error.__cause__ = next((error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None)
-        return error
+        return _with_result(error, result)
     if not failures:
         return ModelError("no answer could be obtained", usage=trace.usage)
     return error_from_failure(failures[0], "; ".join(other_messages), trace.usage)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import checks
 from .answers import AnswerForm, AnswerGrader
+from .bounded_cache import BoundedCache
 from .core.task import Task
 from .core.trace import Panel, PanelGrader
 from .editor import FormEditor
 from .errors import ConfigError, StoreError
 from .graders import GraderSpec, RequirementGrader, as_grader, must
-from .graders.base import as_grader_spec, asks_judge, check_forms, check_needs, parts_for, unique_name
+from .graders.base import as_grader_spec, asks_judge, check_forms, check_needs, needs_of, parts_for, unique_name
 from .graders.execution import check_environment
 from .graders.fingerprint import grader_fingerprint
 from .middleware import (
@@ -55,9 +56,12 @@ from .telemetry import call_target, record_calls
 if TYPE_CHECKING:
     from .middleware.failover import Availability
     from .storage.priors_store import PriorsKey
+    from .tables.columns import TaskColumns
 
 TESTS = "tests"  # the name of the grader that runs tests
 PYTHON_CODE = "python code"  # the name of the form of answer that it grades
+NOTHING_GRADES = "nothing grades this task: no grader, judge, requirement, test or form of the answer is named for it"
+NO_JUDGE_MODEL = "there is no model, and without one only requirements or functions can grade: give some, or a model"
 MAX_CACHED_SETUPS = 1000  # every row of a data set may have its own requirements
 
 
@@ -129,7 +133,8 @@ class Session:
     cached_priors: Priors | None = field(default=None, init=False)
     cached_calibration: JudgeCalibration | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
-    _fingerprints: dict[int, tuple[Any, str]] = field(default_factory=dict, init=False)
+    callback_errors: Counter[str] = field(default_factory=Counter, init=False)  # see `CallbackErrors`
+    _fingerprints: BoundedCache[int, tuple[Any, str]] = field(default_factory=lambda: BoundedCache(MAX_CACHED_SETUPS), init=False)
 
     def __post_init__(self) -> None:
         self.budget_tracker = BudgetTracker(self.options.budget)
@@ -137,11 +142,8 @@ class Session:
         self._limiter = ConcurrencyLimit(self.options.max_in_flight)
 
     def setup(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> TaskSetup:
-        """Return what tasks with these requirements share; it is cached. Raises ConfigError.
-
-        `has_tests`: whether the tasks have tests, which decides what grades if no graders are named.
-        """
-        key = has_tests and self.graders is None, requirements
+        """Return what tasks with these requirements, and with tests or without, share; it is cached. Raises ConfigError."""
+        key = has_tests and self._has_tests_of_tasks, requirements
         if (setup := self.setup_cache.get(key)) is None:
             setup = self._make_setup(requirements, has_tests=has_tests)
             while len(self.setup_cache) >= MAX_CACHED_SETUPS:
@@ -151,7 +153,9 @@ class Session:
 
     def _make_setup(self, requirements: tuple[str, ...], *, has_tests: bool) -> TaskSetup:
         has_model = self.writer is not None or self.judge is not None
-        graders = default_graders(self.graders, self.options.answer, has_tests=has_tests)
+        graders = self.graders
+        if self._has_tests_of_tasks and not has_tests:
+            graders = [grader for grader in graders if not isinstance(grader, TestsOfTask)]
         members = resolve_graders(requirements, graders, has_model=has_model, answer=self.options.answer)
         members = [(member, self.options.execution.configure(grader)) for member, grader in members]
         for _, grader in members:
@@ -162,16 +166,25 @@ class Session:
         checks = tuple(partial(check_task, grader) for grader in roles.graders.values())
         return TaskSetup(Panel(self._check_trust(panel, roles)), roles, bool(llm_graders(panel)), checks)
 
+    @property
+    def _has_tests_of_tasks(self) -> bool:
+        return isinstance(self.graders, list) and any(isinstance(grader, TestsOfTask) for grader in self.graders)
+
+    def grades(self, task: Task) -> bool:
+        """Whether anything grades the task of a row: what the run names, or its own requirements."""
+        return self.graders != [] or self.options.answer is not None or bool(task.requirements)
+
     def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return the panel and the roles for tasks with these requirements (see `setup`). Raises ConfigError."""
         setup = self.setup(requirements, has_tests=has_tests)
         return setup.panel, setup.roles
 
     def common_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
-        """Return the panel and the roles without a task's own requirements; empty if only those grade."""
-        if self.graders is None and self.writer is None and self.judge is None and self.options.answer is None:
+        """Return the panel and the roles of a task with tests and without requirements; empty if only requirements grade."""
+        has_judge = self.graders is None and (self.writer is not None or self.judge is not None)
+        if self.graders in (None, []) and not has_judge and self.options.answer is None:
             return (), assign_roles(self, [])
-        return self.resolve_panel(())
+        return self.resolve_panel((), has_tests=True)
 
     def plan_for(self, *, writes: bool, noisy: bool) -> Plan:
         """Return the plan of tasks in this session (see `Options.make_plan`); it is cached. Raises ConfigError."""
@@ -180,6 +193,13 @@ class Session:
             calibration = self.calibration.for_plan
             self.plan_cache[key] = self.options.make_plan(writes=writes, noisy=noisy, priors=self.priors, calibration=calibration)
         return self.plan_cache[key]
+
+    @property
+    def default_judge_note(self) -> str:
+        """That the default judge grades, and which model it asks; "" if something is named that grades."""
+        judges = self.common_panel()[1].judges if self.graders is None else {}
+        names = [client.name for client in judges.values() if client]
+        return default_judge_note(names[0]) if names else ""
 
     @property
     def common_grading(self) -> tuple[tuple[PanelGrader, ...], Collection[Any]]:
@@ -287,11 +307,9 @@ class Session:
     def cached_fingerprint(self, roles: Roles, grader: str) -> str:
         """Return the same, computed once for each grader."""
         key = id(roles.graders[grader])
-        if key not in self._fingerprints:
-            while len(self._fingerprints) >= MAX_CACHED_SETUPS:
-                del self._fingerprints[next(iter(self._fingerprints))]
-            self._fingerprints[key] = roles.graders[grader], self.fingerprint(roles, grader)
-        return self._fingerprints[key][1]
+        if (known := self._fingerprints.get(key)) is None:
+            self._fingerprints[key] = known = roles.graders[grader], self.fingerprint(roles, grader)
+        return known[1]
 
     def with_graders(self, graders: Any) -> Session:
         """Return a session for other graders that shares the budget, the limit and the models."""
@@ -407,9 +425,69 @@ def _enforces_timeout(model: Model, seconds: float | None) -> bool:
     return seconds is None or (own is not None and own.total <= seconds)
 
 
-def default_graders(graders: Any, answer: AnswerForm[Any] | None, *, has_tests: bool) -> Any:
-    """Return the graders of a run: if none are named, the tests of a task whose answer is Python; None for the default judge."""
-    return [TESTS] if graders is None and has_tests and answer is not None and answer.name == PYTHON_CODE else graders
+@dataclass(frozen=True, slots=True)
+class TestsOfTask(GraderSpec):
+    """The grader that runs the tests of tasks. It is on the panel of those that have tests, and of no others."""
+
+
+def graders_of_run(
+    graders: Any, judge: Any, answer: AnswerForm[Any] | None, *, requirements: bool = False, tests: Any = None
+) -> list[Any] | None:
+    """Return the graders of a run, besides the requirements of its tasks and the form of the answer, which are on every panel.
+
+    They are those that are named, and no others: `graders`, the tests of tasks, and `judge` if none of these asks it. None means
+    that nothing is named, neither requirements nor a form, so that the default judge grades.
+
+    `requirements`: whether any task of the run has some; `tests`: the grader for the tests of tasks, None if there are none. Raises
+    ConfigError if `judge` is False and a grader asks one.
+    """
+    named = [] if graders is None else _as_list(graders)
+    known = [as_grader(as_grader_spec(each).grader) for each in named]
+    if judge is False:
+        for grader in known:
+            _check_asks_none(grader)
+    if tests is not None and (answer is None or answer.name == PYTHON_CODE) and not any(map(_runs_tests, known)):
+        named.append(tests)
+    if judge and not any(map(asks_judge, known)):
+        return [*named, *_default_judge()]
+    is_named = graders is not None or judge is False or requirements or tests is not None or answer is not None
+    return named if is_named else None
+
+
+def graders_for_tasks(graders: Any, judge: Any, answer: AnswerForm[Any] | None, tasks: Sequence[Task]) -> list[Any] | None:
+    """Return the graders of a run with these tasks (see `graders_of_run`). Raises ConfigError."""
+    tests = TestsOfTask(TESTS) if any(task.tests for task in tasks) else None
+    return graders_of_run(graders, judge, answer, requirements=any(task.requirements for task in tasks), tests=tests)
+
+
+def graders_for_columns(graders: Any, judge: Any, answer: AnswerForm[Any] | None, columns: TaskColumns) -> list[Any] | None:
+    """Return the graders of a run over a table; a column of tests is one for every row. Raises ConfigError."""
+    tests = TESTS if columns.tests else None
+    return graders_of_run(graders, judge, answer, requirements=bool(columns.requirements), tests=tests)
+
+
+def default_judge_note(model: str) -> str:
+    """Return the message that the default judge grades, and which model it asks."""
+    return f"the default judge grades, with model {model}: no grader, requirement, test or form of the answer is named"
+
+
+def _check_asks_none(grader: Any) -> None:
+    """Raise ConfigError for a grader that asks a model, in a run that has no judge."""
+    if not getattr(grader, "model_free", False):
+        own_code = "" if is_own(type(grader)) else ", or set model_free = True in its class if it asks none"
+        raise ConfigError(f"judge: no judge is wanted, and grader {_name_of(grader)!r} asks one: leave out either{own_code}")
+
+
+def _runs_tests(grader: Any) -> bool:
+    return any(field == TESTS for _, field in needs_of(grader))
+
+
+def _as_list(graders: Any) -> list[Any]:
+    return list(graders) if isinstance(graders, list | tuple) else [graders]
+
+
+def _name_of(grader: Any) -> Any:
+    return getattr(grader, "name", grader)
 
 
 def resolve_graders(
@@ -417,20 +495,14 @@ def resolve_graders(
 ) -> list[tuple[PanelGrader, Any]]:
     """Return the panel in order: a task's requirements as musts, the form of the answer, then the graders.
 
-    Raises ConfigError if it is empty.
+    `graders` are those of the run (see `graders_of_run`). Raises ConfigError if the panel is empty.
     """
-    if graders is None:
+    if judged := graders is None:
         graders = _default_judge() if has_model else []
-    elif not isinstance(graders, list | tuple):
-        graders = [graders]
     musts = [*dict.fromkeys(requirements), *([AnswerGrader(answer)] if answer else [])]
-    chosen = [*map(must, musts), *map(as_grader_spec, graders)]
+    chosen = [*map(must, musts), *map(as_grader_spec, _as_list(graders))]
     if not chosen:
-        raise ConfigError(
-            "there is nothing to grade with: give `graders` or requirements"
-            if has_model
-            else "there is no model, and without one only requirements or functions can grade: give some, or a model"
-        )
+        raise ConfigError(NO_JUDGE_MODEL if judged and not has_model else NOTHING_GRADES)
     members: list[tuple[PanelGrader, Any]] = []
     for spec in chosen:
         grader = as_grader(spec.grader)
@@ -450,7 +522,7 @@ def _default_judge() -> list[Grader]:
 
 def needs_judge(graders: Any) -> bool:
     """Return whether one of the graders asks the judge. Raises ConfigError."""
-    return any(asks_judge(grader) for _, grader in resolve_graders((), graders, has_model=True))
+    return graders is None or any(asks_judge(as_grader(as_grader_spec(each).grader)) for each in _as_list(graders))
 
 
 def tie_break_grader(members: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[PanelGrader, Any]]:
@@ -534,8 +606,7 @@ def _grader_client(session: Session, grader: Any, default: ModelClient | None, *
         _grader_client(session, part, client, model_free=bool(getattr(part, "model_free", False)))
     if client is None and not model_free and not parts:
         own_code = "" if is_own(type(grader)) else ", or set model_free = True in its class if it asks none"
-        name = getattr(grader, "name", grader)
-        raise ConfigError(f"grader {name!r} asks a model and none was found: give `model` or `judge`{own_code}")
+        raise ConfigError(f"grader {_name_of(grader)!r} asks a model and none was found: give `model` or `judge`{own_code}")
     return client
 
 

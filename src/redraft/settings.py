@@ -394,13 +394,13 @@ class OptionFields:
     on_record: Callable[[Record], object] | None = setting(
         None,
         Instance("a function of a record, or None", CALLABLE, may_be_class=True),
-        "Called with every record when it is added.",
+        "Called with every record when it is added; awaited if it is async. What it raises is named in the result.",
         **PYTHON_ONLY,
     )
     on_step: Callable[[Step], object] | None = setting(
         None,
         Instance("a function of a step, or None", CALLABLE, may_be_class=True),
-        "Called with every step when it begins.",
+        "Called with every step when it begins, in the same way.",
         **PYTHON_ONLY,
     )
     temperature: float | None = setting(None, Number(), "Sampling temperature of the model that writes.", metavar="T")

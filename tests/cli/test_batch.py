@@ -34,10 +34,6 @@ def events(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def messages(text):
-    return [event.get("message", "") for event in events(text)]
-
-
 @pytest.fixture
 def batch(redraft, serve):
     """Run `redraft batch in.jsonl -o out.jsonl` against a server, which is returned with the run."""
@@ -108,7 +104,7 @@ def test_failed_and_unreadable_rows_are_reported_and_do_not_stop_the_run(batch):
     assert "in.jsonl:3" in (batch.folder / "out.jsonl.errors.jsonl").read_text()
     assert "2 done, 1 failed, 1 unreadable" in done.err
     assert "1 row could not be read, listed in out.jsonl.errors.jsonl:" in done.err
-    assert any(re.match(r"in\.jsonl:3: \S", message) for message in messages(done.err))
+    assert re.search(r"^redraft: in\.jsonl:3: \S", done.err, re.MULTILINE)
 
 
 def test_the_first_of_many_unreadable_rows_are_named(batch):
@@ -117,7 +113,7 @@ def test_the_first_of_many_unreadable_rows_are_named(batch):
     done = batch("--errors", "bad.jsonl")
     assert done.returncode == 3, done.err
     assert "5 rows could not be read, listed in bad.jsonl:" in done.err and "2 more" in done.err
-    assert sum(bool(re.match(r"in\.jsonl:\d: ", message)) for message in messages(done.err)) == 3
+    assert len(re.findall(r"^redraft: in\.jsonl:\d: ", done.err, re.MULTILINE)) == 3
 
 
 def test_a_result_that_breaks_a_requirement_exits_with_3(redraft):
@@ -133,10 +129,10 @@ def test_dry_run_shows_calls_and_cost_and_does_nothing(batch):
     write_rows(batch.folder, 6, prompt=f"Say it {EVIL}")
     done = batch("--dry-run", "--price", "tiny=1,2")
     assert done.returncode == 0, done.err
-    assert "6 rows" in done.err and any('prompt from "prompt"' in message for message in messages(done.err))
+    assert "6 rows" in done.err and 'prompt from "prompt"' in done.err
     assert done.out.count("sample") == 3 and "markup" in done.out
-    assert re.search(r"calls +likely \d+ \(between 12 and 48\)", done.out)
-    assert re.search(r"cost +likely 0\.\d+ \(between 0\.\d+ and 0\.\d+\) USD", done.out)
+    assert re.search(r"calls\s+likely \d+ \(between 12 and 48\)", done.out)
+    assert re.search(r"cost\s+likely 0\.\d+ \(between 0\.\d+ and 0\.\d+\) USD", done.out)
     assert "no column is known to be the response (response, completion, answer, output are)" in done.err
     assert "--column response=NAME. There are 'id', 'prompt'" in done.err
     assert "\x1b" not in done.out and "\u202e" not in done.out
@@ -148,8 +144,8 @@ def test_dry_run_shows_calls_and_cost_and_does_nothing(batch):
 
 
 def test_json_prints_progress_and_report_as_json_lines(batch):
-    """With --json progress and the report go to stdout; without it progress is JSON on stderr."""
-    done = batch("--json")
+    """With --json progress and the report go to stdout; with --log-format json alone all messages are JSON on stderr."""
+    done = batch("--json", "--log-format", "json")
     told = events(done.out)
     assert len(told) == len(done.out.splitlines())
     assert {event["event"] for event in told[:-1]} == {"progress"}
@@ -157,7 +153,8 @@ def test_json_prints_progress_and_report_as_json_lines(batch):
     assert (told[-2]["done"], told[-2]["total"]) == (6, 6)
     assert 0.4 < told[-2]["mean_first"] < told[-2]["mean_best"] < 1.0
     assert {event["event"] for event in events(done.err)} == {"notice"}
-    assert events(batch().err)[-1]["reused"] == 6
+    assert events(batch("--log-format", "json").err)[-1]["reused"] == 6
+    assert events(batch().err) == []
 
 
 def test_output_dash_writes_rows_to_stdout(redraft, serve):
@@ -197,14 +194,15 @@ def test_the_live_view_shows_progress_and_no_control_sequences_of_rows(redraft, 
         assert evil.encode() not in seen
 
 
+ONE_AT_A_TIME = ("--max-in-flight", "1", "--initial-in-flight", "1")
+
+
 def start_and_wait_for_call(redraft, serve, hold=4):
     """Start a run and wait for its call number `hold`."""
     write_rows(redraft.folder)
     server = serve(answer)
     arrived = server.hold(hold)
-    process = redraft.start(
-        "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--max-in-flight", "1", "--initial-in-flight", "1"
-    )
+    process = redraft.start("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, *ONE_AT_A_TIME, "--log-format", "json")
     assert arrived.wait(30)
     return process, server
 

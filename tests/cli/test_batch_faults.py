@@ -50,7 +50,7 @@ class Server:
         return "fine"
 
 
-async def run(folder, server, prompts, *, outage=30.0, timeout=0.3, start=4, **more):
+async def run(folder, server, prompts, *, outage=30.0, timeout=60.0, start=4, **more):
     """Run a batch without judges; return its report, its rows, and the seconds it took."""
     began = time.monotonic()
     source = table(folder / "in.jsonl", prompts)
@@ -67,7 +67,7 @@ async def test_unanswered_rows_fail_and_the_run_continues(tmp_path, serve, good_
     """It is not taken for an outage: the endpoint answers a probe, so the rows fail and the run ends normally."""
     server = serve(Server(fails=None))
     report, rows, seconds = await run(
-        tmp_path, server, [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)]
+        tmp_path, server, [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)], timeout=0.3
     )
     assert (report.end_reason, report.done, report.failed) == ("", good_rows, poison)
     errors = [row["error"] for row in rows[good_rows:]]
@@ -181,7 +181,7 @@ async def test_an_outage_at_the_end_leaves_the_remaining_rows_for_a_resumed_run(
     """No row fails: the run ends after `outage` seconds, and the same call resumes it."""
     server = serve(Server(fails=None, down_from=6, down=down))
     prompts = [*(f"say {i}" for i in range(6)), *(f"{last} and {i}" for i in range(8 if down else 2))]
-    report, _, _ = await run(tmp_path, server, prompts, outage=1.5)
+    report, _, _ = await run(tmp_path, server, prompts, outage=1.5, timeout=0.3)
     assert (report.end_reason, report.failed, report.resumable) == ("outage", 0, True)
     kept = report.done
     assert kept <= 6
@@ -206,7 +206,7 @@ async def test_a_run_waits_for_an_outage_and_only_bad_rows_fail(tmp_path, serve)
 
     server.answer = answer
     prompts = [f"{'poison' if i % 10 == 3 else 'say'} {i}" for i in range(30)]
-    report, rows, _ = await run(tmp_path, server, prompts)
+    report, rows, _ = await run(tmp_path, server, prompts, timeout=0.3)
     assert report.end_reason == ""
     assert [row["id"] for row in rows if row["error"]] == ["r3", "r13", "r23"]
 
@@ -215,10 +215,10 @@ async def test_concurrency_falls_for_a_slow_endpoint_and_no_row_fails(tmp_path, 
     """Where half of the calls time out, fewer calls run at once until every row is answered."""
 
     def slow(messages, n):
-        time.sleep(0.05)  # noqa: ASYNC251  (the whole server: it has one thread)
+        time.sleep(0.125)  # noqa: ASYNC251  (the whole server: it has one thread)
         return "fine"
 
-    report, _, _ = await run(tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=0.4, start=16)
+    report, _, _ = await run(tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=1.0, start=16)
     assert (report.end_reason, report.done, report.failed) == ("", 16, 0)
 
 
@@ -394,6 +394,8 @@ def test_a_deleted_output_exits_with_1(redraft, serve):
         server.model,
         "--retry",
         "failed",
+        "--log-format",
+        "json",
     )
     assert done.returncode == 1, done.err
     told = [json.loads(line) for line in done.err.splitlines()]
@@ -408,7 +410,7 @@ def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
     table(tmp_path / "in.jsonl", [f"say {i} {'x' * 2000}" for i in range(60)])
     server = serve(lambda messages, n: verdict(5) if is_judging(messages) else "y" * 2000)
     command = [sys.executable, "-m", "redraft", "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model]
-    command += ["--max-iterations", "0", "--require", "words:1-9000"]
+    command += ["--max-iterations", "0", "--require", "words:1-9000", "--log-format", "json"]
     limited = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); sys.argv = {command[2:]!r}; runpy.run_module('redraft', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1, done.stderr[-2000:]
@@ -448,7 +450,7 @@ def test_a_file_without_usable_rows_is_reported_with_reasons(redraft, kind):
     name, data, words, bad = UNUSABLE[kind]
     (redraft.folder / name).write_bytes(data)
     for _ in range(2):
-        done = redraft("batch", name, "-o", "out.jsonl")
+        done = redraft("batch", name, "-o", "out.jsonl", "--log-format", "json")
         assert done.returncode == 2, done.err
         told = [json.loads(line) for line in done.err.splitlines()]
         (error,) = [event["message"] for event in told if event["event"] == "error"]
@@ -479,13 +481,13 @@ LINES = {
 
 
 @pytest.mark.parametrize("kind", LINES)
-def test_every_line_of_a_piped_stderr_is_a_json_object(redraft, kind):
+def test_every_line_of_stderr_is_a_json_object_if_asked_for(redraft, kind):
     """Each has an event, and an error has its message; an invalid run leaves no file."""
     table(redraft.folder / "in.jsonl", ["p"])
     args, code = LINES[kind]
     model = [] if "--model" in args else ["--model", "none"]
     (redraft.folder / "in.jsonl").write_text('{"prompt": "p", "response": "r"}\n')
-    done = redraft("batch", "in.jsonl", *args, *model, "--require", "words:1-9")
+    done = redraft("batch", "in.jsonl", *args, *model, "--require", "words:1-9", "--log-format=json")
     assert done.returncode == code, done.err
     told = [json.loads(line) for line in done.err.splitlines()]
     assert told
@@ -500,7 +502,7 @@ def test_a_wrong_key_is_reported_first_and_rows_count_as_not_tried(redraft, serv
     """The reason comes once, before the figures; rows without a call were not tried."""
     table(redraft.folder / "in.jsonl", [f"say {i}" for i in range(30)])
     server = serve(lambda messages, n: (401, "bad key"))
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model)
+    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--log-format", "json")
     assert done.returncode == 1
     told = [json.loads(line) for line in done.err.splitlines()]
     reasons = [i for i, event in enumerate(told) if "bad key" in event.get("message", "") and event["event"] == "error"]

@@ -73,7 +73,7 @@ def test_the_best_of_given_files_is_printed(redraft, serve, answers):
     server = serve(drafting())
     done = redraft("best", "Count", *answers, "--model", server.model, "--grader", "ranker")
     assert (done.returncode, done.out, server.calls) == (0, "One, two, three.\n", 1)
-    assert re.findall(r"^(\d) +(\w\.md)", done.err, re.MULTILINE) == [("1", "b.md"), ("2", "c.md"), ("3", "a.md")]
+    assert re.findall(r"^(\d)\s+(\w\.md)", done.err, re.MULTILINE) == [("1", "b.md"), ("2", "c.md"), ("3", "a.md")]
     assert "going on" not in done.err
 
 

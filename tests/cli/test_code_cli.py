@@ -185,7 +185,7 @@ def test_rows_of_published_data_sets_run_their_tests(redraft, folder, rows):
     """All commands that read rows agree, without naming the column."""
     (folder / "data.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     done = redraft("batch", "data.jsonl", "-o", "o.jsonl", "--answer", "code:python", "--mode", "grade")
-    assert done.returncode == 0 and 'tests from \\"test' in done.err, done.err
+    assert done.returncode == 0 and 'tests from "test' in done.err, done.err
     assert [json.loads(line)["best_score"] for line in (folder / "o.jsonl").read_text().splitlines()] == [0, 1]
     done = redraft("grade", "data.jsonl", "--answer", "code:python", "--json")
     assert [report["score"] for report in json.loads(done.out)] == [0, 1]

@@ -82,7 +82,7 @@ def test_rows_left_out_are_counted_by_reason(folder_with_run):
     done = folder_with_run("export", "mixed.jsonl", "-o", "pairs.jsonl")
     assert done.returncode == 0
     assert "5 examples from 5 rows of 8" in done.err
-    assert re.search(r"only one scored answer +3$", done.err, re.MULTILINE), done.err
+    assert re.search(r"only one scored answer\t3$", done.err, re.MULTILINE), done.err
 
 
 @pytest.mark.parametrize("output", ["pairs.jsonl", "folder", "-"])
@@ -93,7 +93,7 @@ def test_an_export_without_an_example_is_an_error_that_says_why(folder_with_run,
     folder_with_run("batch", "some.jsonl", "-o", "fine.jsonl", "--model", "none", "--require", "no_commas")
     done = folder_with_run("export", "fine.jsonl", "-o", output)
     assert (done.returncode, done.out) == (1, "")
-    assert "none of the 3 rows of run 'fine-jsonl' gives an example: 3 x only one scored answer" in done.err
+    assert "none of the 3 rows of run 'fine.jsonl' gives an example: 3 x only one scored answer" in done.err
     assert {p.name for p in folder_with_run.folder.rglob("*") if p.is_file()} - before == {
         "some.jsonl",
         "fine.jsonl",
@@ -104,7 +104,7 @@ def test_an_export_without_an_example_is_an_error_that_says_why(folder_with_run,
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("none", "-o", "x.jsonl"), "'out-jsonl'"),
+        (("none", "-o", "x.jsonl"), "'out.jsonl'"),
         (("out.jsonl",), "--output"),
         (("out.jsonl", "-o", "x.csv"), "x.csv"),
         (("out.jsonl", "-o", "-", "--test-size", "0.5"), "two files"),

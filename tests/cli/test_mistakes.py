@@ -6,6 +6,7 @@ Most run in this process, since only the message matters. Tests of a stream or o
 import asyncio
 import json
 import os
+import re
 import shlex
 import signal
 import ssl
@@ -25,6 +26,7 @@ FILES = {
     "empty.txt": b"",
     "foreign.jsonl": b'{"a": 1}\n',
     "labelled.csv": b"question,answer,score\nWhat is 2+2?,4,5\nWhat is 3+3?,7,1\nWhat is 3+4?,7,5\n",
+    "unknown_key.toml": b"targte-score = 0.5\n",
     "wrong.toml": b'criterai = ["a"]\n',
     "no_number.txt": b"no number",
     "broken.toml": b"[criteria\n",
@@ -68,6 +70,13 @@ TYPED = {
     "best x --response ok.txt": (2, ["--response at least twice"]),
     "best x -n 3 --response ok.txt --response ok.txt": (2, ["-n", "--response", "leave out one"]),
     "run hi --no-noise-aware --min-expected-gain 0.1": (2, ["--no-noise-aware", "--min-expected-gain", "leave out one"]),
+    "rnu hi": (2, ["command 'rnu'", "did you mean 'run'?"]),
+    "run hi --debgu": (2, ["--debgu", "--debug"]),
+    "run hi --config unknown_key.toml": (2, ["'targte-score'", "did you mean 'target-score'?"]),
+    f"run --response ok.txt --require words:1-9 {NONE} --trace ok.txt": (2, ["ok.txt exists already", "--resume ok.txt -o FILE"]),
+    "run hi": (2, ["Name one with --model", "a --response and requirements"]),
+    f"run --response ok.txt --grader helpfulness {NONE} --require-validated error": (2, ["give --model"]),
+    f"batch labelled.csv -o o.jsonl {NONE} --answer str": (2, ["--answer"]),
     # models and keys
     "run hi --model openai/gpt-oss-20b": (2, ["'openai/gpt-oss-20b'", "openai:gpt-oss-20b", "ollama:gpt-oss:20b"]),
     "run hi --model gpt-4o": (2, ["'gpt-4o'", "did you mean 'openai:gpt-4o'?"]),
@@ -95,7 +104,7 @@ TYPED = {
         2,
         ["pick", "'best'", "last or first or only"],
     ),
-    f"grade --response ok.txt --grader helpfulness {NONE}": (2, ["'helpfulness' asks a model", "give `model` or `judge`"]),
+    f"grade --response ok.txt --grader helpfulness {NONE}": (2, ["'helpfulness' asks a model", "give --model or --judge"]),
     # what a grader needs
     f"grade --response ok.txt --grader numeric {NONE}": (2, ["'numeric'", "reference", "--reference FILE"]),
     f"grade --response ok.txt --grader numeric --reference no_number.txt {NONE}": (2, ["'numeric'", "one number", "'no number'"]),
@@ -183,6 +192,7 @@ def test_a_mistake_is_named_with_its_value_and_what_to_do(folder, capfd, typed):
     said = " ".join(capfd.readouterr().err.split())
     assert "Traceback" not in said and "should not happen" not in said
     assert [word for word in words if word not in said] == [], said
+    assert not re.search(r"=(True|False|None)\b|`[a-z_]+`(?! lists)|^redraft: [a-z]+_[a-z_]+( must|:)|from Python", said), said
 
 
 def test_the_suggestion_comes_before_the_list(folder, capfd):
@@ -216,7 +226,8 @@ def test_an_interrupted_command_with_json_prints_only_json(folder, capfd, monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr("redraft.runs.BatchRun.from_arguments", interrupt)
-    assert main(["batch", "labelled.csv", "-o", "o.jsonl", "--model", "none", "--require", "words:1-"]) == 130
+    args = ["batch", "labelled.csv", "-o", "o.jsonl", "--model", "none", "--require", "words:1-", "--log-format", "json"]
+    assert main(args) == 130
     assert [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()] == ["error"]
 
 

@@ -18,7 +18,7 @@ def arguments(redraft, serve):
 
 def test_the_source_of_settings_is_a_notice(redraft, arguments):
     """In JSON it has the event of a notice, not of a warning."""
-    done = redraft(*arguments)
+    done = redraft(*arguments, "--log-format", "json")
     assert done.returncode == 0, done.err
     (said,) = [event for event in map(json.loads, done.err.splitlines()) if "settings from" in event.get("message", "")]
     assert said["event"] == "notice"

@@ -45,9 +45,9 @@ def test_show_prints_answers_feedback_changes_and_usage(redraft, serve):
     assert done.returncode == 0 and server.calls == 4
     assert "The [-cat-]{+dog+} sat." in done.out
     assert "score 0.40" in done.out and "score 1.00 (+0.60)" in done.out and "→ say more" in done.out
-    assert "stopped: done" in done.out
+    assert "stopped: the judge is satisfied" in done.out
     assert re.search(r"score 1\.00 \(\+0\.60\) · estimated 0\.\d\d", done.out)
-    assert re.search(r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] by this judge \(observed 1\.00; ", done.out)
+    assert re.search(r"0\.\d\d -> 0\.\d\d \(the judge said 1\.00; ", done.out)
     data = json.loads(redraft("show", "t.jsonl", "--json").out)
     assert [c["score"] for c in data["candidates"]] == [0.4, 1.0]
     assert data["settings"]["model"] == server.model
@@ -106,12 +106,12 @@ def test_graders_lists_every_kind_with_an_example(redraft):
 
 
 def test_a_pipe_gets_every_grader_whole_on_one_line(redraft):
-    """The name comes first, columns are two spaces apart, and no line is cut, so that grep finds it."""
+    """The name comes first, columns are a tab apart, and no line is cut, so that grep and cut find it."""
     shown = redraft("graders", env={"COLUMNS": "40"}).out
     lines = {row.split()[0]: row for row in shown.splitlines() if row}
     for e in entries():
         assert e.about in lines[e.name]
-    assert "\x1b" not in shown and "\t" not in shown and "\u2026" not in shown
+    assert "\x1b" not in shown and not re.search(r"\S  ", shown) and "\u2026" not in shown
     assert not any(row.endswith(" ") for row in shown.splitlines())
 
 

@@ -164,7 +164,7 @@ def test_priors_are_learned_from_finished_rows_of_a_journal(folder_with_trace):
     typed = folder_with_trace("priors", "learn", "out.jsonl.journal", "--model", folder_with_trace.server.model, "--json")
     assert typed.returncode == 0, typed.err
     [told] = json.loads(typed.out)
-    assert (told["priors"]["tasks"], told["source"]) == (9, "run out-jsonl in out.jsonl.journal")
+    assert (told["priors"]["tasks"], told["source"]) == (9, "run out.jsonl in out.jsonl.journal")
     pair = priors_file()[0].priors_key
     with Journal(folder_with_trace.folder / "out.jsonl.journal") as journal:
         journal.update_run("out-jsonl", priors_key=pair.as_data())

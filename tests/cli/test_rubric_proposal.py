@@ -63,9 +63,9 @@ def test_graders_shows_rubrics_in_each_mode_and_aliases(redraft):
     """A rubric in full under its prefix, and another library's name with the grader that it stands for."""
     shown = redraft("graders", "pairwise:clarity", env={"COLUMNS": "200"}).out
     assert shown.startswith("pairwise:clarity\n") and "wording" in shown and "redraft best" in shown
-    assert "reads       messages\n" in shown
+    assert "reads\tmessages\n" in shown
     shown = redraft("graders", "ToolSelectionGrader", env={"COLUMNS": "200"}).out
-    assert shown.startswith("tool_selection\nalias of    ToolSelectionGrader of OpenJudge\n") and "necessity" in shown
+    assert shown.startswith("tool_selection\nalias of\tToolSelectionGrader of OpenJudge\n") and "necessity" in shown
     missing = redraft("graders", "TextToImageGrader")
     assert missing.returncode == 2 and "is not here, because" in missing.err and "did you mean" not in missing.err
 

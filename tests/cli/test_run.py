@@ -33,10 +33,8 @@ def test_stdout_is_the_answer_alone(redraft, serve):
     server = serve(writer_and_judge(["poor", "good"], [2, 5]))
     done = redraft("run", "Say it", "--model", server.model)
     assert (done.returncode, done.out) == (0, "good\n")
-    assert re.search(
-        r"score 0\.\d\d \[0\.\d\d, \d\.\d\d\] by this judge \(observed 1\.00; 0\.40 → 1\.00, estimated 0\.\d\d → 0\.\d\d\) · stopped: done",
-        done.err,
-    ), done.err
+    line = r"0\.\d\d -> 0\.\d\d \(the judge said 1\.00; 95 % between 0\.\d\d and \d\.\d\d\); stopped: the judge is satisfied"
+    assert re.search(rf"^redraft: {line}$", done.err, re.MULTILINE), done.err
     assert "calls 4" in done.err
 
 
@@ -77,7 +75,7 @@ def test_exit_1_and_the_best_so_far_when_it_fails_later(redraft, serve):
     server = serve(lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)]())
     done = redraft("run", "Say it", "--model", server.model)
     assert (done.returncode, done.out) == (1, "draft\n")
-    assert "stopped: failed" in done.err
+    assert "stopped: a model or a grader failed (" in done.err
 
 
 ENDS_WITH_AN_ERROR = {
@@ -231,7 +229,7 @@ def test_the_budget_ends_the_work_with_the_best_so_far(redraft, serve):
     server = serve(writer_and_judge(["a", "b", "c"], [1, 2, 3]))
     done = redraft("run", "Say it", "--model", server.model, "--budget-calls", "3", "--trace", "t.jsonl")
     assert (done.returncode, done.out, server.calls) == (0, "a\n", 2)
-    assert "stopped: budget" in done.err and "redraft run --resume t.jsonl" in done.err
+    assert "stopped: the budget is used up (" in done.err and "redraft run --resume t.jsonl" in done.err
 
 
 def test_a_closed_pipe_prints_no_traceback(redraft):

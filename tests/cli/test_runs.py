@@ -27,7 +27,7 @@ def test_runs_are_listed(journal):
     batch(journal, "other.jsonl")
     told = journal("runs")
     assert told.returncode == 0, told.err
-    assert "out-jsonl" in told.out and "other.jsonl.journal" in told.out
+    assert "out.jsonl" in told.out and "other.jsonl" in told.out and ".journal" not in told.out
     as_json = json.loads(journal("runs", "--json").out)
     assert sorted(run["name"] for run in as_json) == ["other-jsonl", "out-jsonl"]
     assert as_json[0]["counts"] == {"open": 0, "done": 3, "failed": 0}
@@ -58,7 +58,7 @@ def test_a_run_and_a_row_are_shown(journal):
 def test_unknown_runs_and_rows_are_usage_errors(journal):
     """The message lists the existing ones."""
     none = journal("runs", "show", "none")
-    assert none.returncode == 2 and "'out-jsonl'" in none.err
+    assert none.returncode == 2 and "'out.jsonl'" in none.err
     row = journal("runs", "show", "out.jsonl", "r9")
     assert row.returncode == 2 and "no row 'r9'" in row.err
 
@@ -135,7 +135,7 @@ def test_a_foreign_file_is_reported_and_not_changed(journal):
     foreign = journal.folder / "bad.journal"
     foreign.write_bytes(b"not a journal at all")
     told = journal("runs")
-    assert told.returncode == 0 and "out-jsonl" in told.out and "bad.journal" in told.err
+    assert told.returncode == 0 and "out.jsonl" in told.out and "bad.journal" in told.err
     assert journal("runs", "--journal", "bad.journal").returncode == 2
     assert foreign.read_bytes() == b"not a journal at all"
 

@@ -65,7 +65,7 @@ def test_a_page_replaces_nothing_unasked(run):
     assert run("view", "out.jsonl", "--html", "page.html", "--overwrite").returncode == 0
     several = run("view", "--html", "all.html")
     assert several.returncode == 2
-    assert "name it; there are" in several.err and "'out-jsonl'" in several.err
+    assert "name it; there are" in several.err and "'out.jsonl'" in several.err
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,12 @@ def test_pages_are_served(run):
         url = process.stdout.readline().decode().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url)
         with urllib.request.urlopen(url) as reply:
-            assert "out-jsonl" in reply.read().decode()
+            assert "out.jsonl" in reply.read().decode()
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(url[:-2])
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
         process.stderr.close()
 

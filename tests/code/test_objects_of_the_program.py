@@ -5,6 +5,7 @@ from types import ModuleType
 
 import pytest
 from redraft.code import parse_tests, run_tests
+from redraft.sandbox import Limits
 
 PROGRAM = """
 import enum, dataclasses, collections, functools
@@ -259,7 +260,7 @@ def test_what_the_program_defines_is_judged_as_in_one_process(assertions, expect
     """Constants, enumerations, classes with special methods, data classes, named tuples, decorators and generators."""
     assert [each for each in assertions if holds(each) is not expected] == []
     source = IMPORT + "\n".join(f"assert {each}" for each in assertions)
-    report = run_tests(PROGRAM, parse_tests(source), sandbox=sandbox)
+    report = run_tests(PROGRAM, parse_tests(source), sandbox=sandbox, limits=Limits(wall_seconds=250))
     assert report.method == "driver" and len(report.results) == len(assertions), report.problem
     assert [(result.call, result.error) for result in report.results if result.ok is not expected] == []
 

@@ -408,7 +408,7 @@ async def test_the_seconds_bound_each_run(which):
 
     begun = monotonic()
     assert await PythonEditor(seconds=0.6, max_runs=50).arepair(CODE, parse_tests(TWO_TESTS, "f"), run) is None
-    assert monotonic() - begun < 5
+    assert monotonic() - begun < 30
     assert len(started) == len(ended) <= most
 
 
@@ -425,7 +425,7 @@ async def test_the_seconds_bound_the_search_for_changes(monkeypatch):
     monkeypatch.setattr("redraft.code.proposals.run", endless)
     begun = monotonic()
     assert await PythonEditor(seconds=0.4).arepair(CODE, parse_tests(TESTS), TableRun(lambda code: set())) is None
-    assert monotonic() - begun < 5
+    assert monotonic() - begun < 30
     assert cancelled
 
 

@@ -118,7 +118,7 @@ def test_prompts_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
 def test_a_run_is_named_in_any_way(tmp_path, monkeypatch, capsys, command):
     """By its name, its output, or its journal; two runs in one journal have different names in the report."""
     monkeypatch.chdir(tmp_path)
-    rows = [{"id": k, "prompt": "Say it", "a": "One, two", "b": f"One two {k}"} for k in range(9)]
+    rows = [{"id": k, "prompt": f"Say it {k}", "a": "One, two", "b": f"One two {k}"} for k in range(9)]
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     for answer in "ab":
         grade = [

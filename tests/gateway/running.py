@@ -50,4 +50,4 @@ async def openai_client(config, key="none", **options):
 
 def http_client(url, **options):
     """Return an HTTP client of a gateway, with paths from /v1 on."""
-    return httpx2.AsyncClient(base_url=url, timeout=30, **options)
+    return httpx2.AsyncClient(base_url=url, timeout=120, **options)

@@ -100,7 +100,7 @@ async def test_nobody_waits_longer_than_the_limit():
     """A request that waited too long is refused, and its place is free."""
     admission, served = admission_of(concurrent=1, seconds=0.05), []
     holder, waiter = Client(admission, "a", served), Client(admission, "b", served)
-    await asyncio.wait_for(waiter.task, 10)
+    await asyncio.wait_for(waiter.task, 60)
     assert waiter.error.status == 503 and "0.05 s" in waiter.error.message
     assert admission.waiting == 0
     await end([holder])
@@ -147,7 +147,7 @@ async def test_drain_ends_when_the_last_request_has_ended():
     await settle()
     assert not idle.done()
     holder.leave.set()
-    await asyncio.wait_for(idle, 10)
+    await asyncio.wait_for(idle, 60)
 
 
 async def test_larger_limits_admit_those_who_wait():

@@ -106,7 +106,7 @@ async def test_a_passed_stream_is_complete_with_its_last_event(faults, tmp_path,
     config = replace(config, models={"tiny": served}, passed_retention=Retention("full"))
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=10.0))
-    async with running(config) as (url, gateway), asyncio.timeout(20):
+    async with running(config) as (url, gateway), asyncio.timeout(60):
         reply = await read_and_leave(url, PATHS[client], body_of(client, "pass/tiny"), secret, **headers)
         await gateway.admission.wait_until_idle()
         trace_id = reply.partition(b"x-redraft-trace-id: ")[2].partition(b"\r\n")[0].decode()
@@ -127,7 +127,7 @@ async def test_a_refined_stream_is_complete_with_its_last_event(faults, tmp_path
     reply = {"choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}], "usage": usage}
     body = json.dumps(reply).encode()
     faults.says(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-    async with running(config_for(tmp_path, faults.url, graders=["words:1-9"])) as (url, gateway), asyncio.timeout(20):
+    async with running(config_for(tmp_path, faults.url, graders=["words:1-9"])) as (url, gateway), asyncio.timeout(60):
         received = await read_and_leave(url, PATHS[wire], body_of(wire, "refine/fast"))
         await gateway.admission.wait_until_idle()
         trace_id = received.partition(b"x-redraft-trace-id: ")[2].partition(b"\r\n")[0].decode()

@@ -27,17 +27,18 @@ FAILURES = {
 }
 
 
-def config_of(folder, url):
-    config = config_for(folder, url, graders=["words:1-9"], settings={"retries": 0})
-    return replace(config, models={"tiny": replace(config.models["tiny"], timeout=0.3)})
+def config_of(folder, faults, closed_url, answer):
+    """The configuration for a model that answers so; None: no server."""
+    faults.says(answer or error(500))
+    config = config_for(folder, faults.url if answer else closed_url, graders=["words:1-9"], settings={"retries": 0})
+    return replace(config, models={"tiny": replace(config.models["tiny"], timeout=0.3 if answer is silence else 60.0)})
 
 
 @pytest.mark.parametrize(("model", "is_stream"), [("refine/fast", False), ("pass/tiny", False), ("pass/tiny", True)])
 @pytest.mark.parametrize(("answer", "expected"), FAILURES.values(), ids=FAILURES)
 async def test_what_a_failure_costs(faults, closed_url, tmp_path, answer, expected, model, is_stream):
     """What certainly cost nothing is not charged, and what was not sent is no call; what is unknown is charged as reserved."""
-    faults.says(answer)
-    config = config_of(tmp_path, faults.url if answer else closed_url)
+    config = config_of(tmp_path, faults, closed_url, answer)
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
     async with running(config) as (url, gateway), http_client(url) as client:
@@ -74,8 +75,7 @@ CODES = {  # of what a model did
 )
 async def test_one_cause_has_one_code(faults, closed_url, tmp_path, code, answer):
     """Whether a request is refined or passed on."""
-    faults.says(answer or error(500))
-    config = config_of(tmp_path, faults.url if answer else closed_url)
+    config = config_of(tmp_path, faults, closed_url, answer)
     async with running(config) as (url, _), http_client(url) as client:
         replies = [
             await client.post("/chat/completions", json={"model": model, "messages": PROMPT})

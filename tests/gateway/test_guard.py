@@ -67,7 +67,7 @@ class Server:
 
     def send(self, request):
         """Send bytes as they are; return the status, the headers and the body of the reply."""
-        with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), 60) as connection:
             connection.sendall(request)
             return read_reply(connection)
 
@@ -262,20 +262,20 @@ def test_a_length_that_is_no_number_is_refused(server, length):
 
 def test_a_slow_body_is_given_up(tmp_path):
     """A client that sends a byte now and then gets 408, and its connection is closed."""
-    with serving(tmp_path, body_seconds=0.3) as server, socket.create_connection(("127.0.0.1", server.port), 10) as connection:
+    with serving(tmp_path, body_seconds=0.3) as server, socket.create_connection(("127.0.0.1", server.port), 60) as connection:
         connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n")
         started_at = time.monotonic()
         connection.sendall(b"{")
         status, headers, body = read_reply(connection)
         assert status == 408 and headers["connection"] == "close" and json.loads(body)["error"]["code"] == "request_timeout"
-        assert time.monotonic() - started_at < 5
+        assert time.monotonic() - started_at < 30
 
 
 def test_a_reply_that_has_begun_is_broken_off(tmp_path):
     """A body that turns out too large later cannot get another status; the reply is incomplete, and memory is released."""
     with serving(tmp_path) as server:
         head = b"POST /echo HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), 60) as connection:
             connection.sendall(head + b"5\r\nhello\r\n")
             first = connection.recv(65536)
             assert first.startswith(b"HTTP/1.1 200")

@@ -314,7 +314,7 @@ async def test_a_client_that_leaves_ends_the_work(faults, wire, is_iterated):
     if is_iterated:
         assert await anext(aiter(reply))
     await reply.aclose()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         await closed.wait()
     assert reply.usage is None
 
@@ -335,10 +335,10 @@ async def test_a_client_that_leaves_early_ends_the_work(is_stream):
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = "http://127.0.0.1:{}/v1".format(server.sockets[0].getsockname()[1])
         task = asyncio.create_task(forward(url, body={"stream": is_stream}))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await received.wait()
         task.cancel()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(60):
             await closed.wait()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -372,7 +372,7 @@ async def test_a_connection_that_stays_open_after_the_last_event(faults, wire, s
         await asyncio.sleep(3600)
 
     faults.says(answer)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         kind = "anthropic" if wire == "messages" else "openai"
         reply, received = await forward(faults.url, wire, kind, {"stream": True, "stream_options": {"include_usage": True}})
     assert received == body
@@ -392,7 +392,7 @@ async def test_text_that_looks_like_the_last_event(faults):
 async def test_an_error_event_and_a_connection_that_stays_open(faults):
     """An error of the model ends the stream of the client."""
     faults.says(then_silence(sse(chunk("a"), {"error": {"message": "no memory"}}, done=False)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         _, received = await forward(faults.url, body={"stream": True})
     assert received.count(b'"error"') == 1
     assert b"no memory" in received

@@ -629,7 +629,7 @@ async def test_maintenance_runs_beside_the_event_loop(tmp_path):
     await store.wait_for_commit()
     age(tmp_path, 31)
     task = asyncio.create_task(store.maintain())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while store.find("t1"):
             await asyncio.sleep(0.01)
     task.cancel()
@@ -657,7 +657,7 @@ async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
         partial = asyncio.create_task(refined(late))
         await partial
     maintenance = asyncio.create_task(store.maintain())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while store.problem:
             await asyncio.sleep(0.01)
     maintenance.cancel()

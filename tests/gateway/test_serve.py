@@ -30,7 +30,7 @@ def upstream():
 def serve(*args, folder, start=True):
     """Run the command; yields the process, whose `url` is the address of the gateway if it starts."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "redraft", "serve", "--port", "0", "--folder", str(folder), *args],
+        [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--port", "0", "--folder", str(folder), *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -49,7 +49,7 @@ def serve(*args, folder, start=True):
 
 
 def ask(process, **changes):
-    return httpx2.post(f"{process.url}/chat/completions", json={**BODY, **changes}, timeout=30)
+    return httpx2.post(f"{process.url}/chat/completions", json={**BODY, **changes}, timeout=60)
 
 
 def write_config(path, upstream, **profiles):
@@ -68,7 +68,7 @@ def test_one_model(upstream, tmp_path):
         assert ask(process).json()["choices"][0]["message"]["content"] == "only"
         assert ask(process, model="pass/default").status_code == 200
         process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=20)
+        _, log = process.communicate(timeout=60)
         assert process.returncode == 0
     lines = [json.loads(line) for line in log.splitlines()]
     assert [line["model"] for line in lines if "trace_id" in line] == ["refine/default", "pass/default"]
@@ -89,11 +89,11 @@ def test_sigterm_drains(upstream, tmp_path):
         answers = []
 
         async def run():
-            async with httpx2.AsyncClient(base_url=process.url, timeout=30) as client:
+            async with httpx2.AsyncClient(base_url=process.url, timeout=60) as client:
                 request = asyncio.create_task(client.post("/chat/completions", json=BODY))
-                await asyncio.to_thread(arrived.wait, 10)
+                await asyncio.to_thread(arrived.wait, 60)
                 process.send_signal(signal.SIGTERM)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while (await client.get(process.url.replace("/v1", "/readyz"))).status_code != 503:
                         pass
                 answers.append((await client.post("/chat/completions", json=BODY)).status_code)
@@ -102,7 +102,7 @@ def test_sigterm_drains(upstream, tmp_path):
 
         asyncio.run(run())
         assert answers == [503, 200]
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     with contextlib.closing(sqlite3.connect(tmp_path / "requests.db")) as database:
         assert database.execute("SELECT outcome FROM requests").fetchall() == [("answered",)]
 
@@ -116,9 +116,9 @@ def test_drain_ends(upstream, tmp_path):
         with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2].partition("/")[0]))) as client:
             raw = json.dumps(BODY).encode()
             client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(raw) + raw)
-            assert arrived.wait(10)
+            assert arrived.wait(60)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
             assert b" 503 " in client.recv(100)
     with contextlib.closing(sqlite3.connect(tmp_path / "requests.db")) as database:
         assert database.execute("SELECT outcome, error FROM requests").fetchall() == [("failed", "shutting_down")]
@@ -129,6 +129,7 @@ def test_sighup_reads_the_configuration_again(upstream, tmp_path):
     config = write_config(tmp_path / "gateway.toml", upstream, default="")
     with serve("--config", str(config), "--no-access-log", folder=tmp_path) as process:
         assert ask(process, model="refine/careful").status_code == 404
+        assert "refine/default: the default judge grades" in json.loads(process.stderr.readline())["message"]
         write_config(config, upstream, default="", careful="max-iterations = 5")
         process.send_signal(signal.SIGHUP)
         assert "read again" in json.loads(process.stderr.readline())["message"]
@@ -146,7 +147,7 @@ def test_one_process_for_a_folder(upstream, tmp_path):
         serve("--model", upstream.model, folder=tmp_path),
         serve("--model", upstream.model, folder=tmp_path, start=False) as second,
     ):
-        output, error = second.communicate(timeout=20)
+        output, error = second.communicate(timeout=60)
         assert second.returncode == 1 and not output
         assert str(tmp_path) in error and "held by process" in error
 
@@ -155,7 +156,7 @@ def test_public_address_needs_a_key(upstream, tmp_path):
     """On all addresses it starts only with a key, or with --insecure."""
     public = ("--model", upstream.model, "--host", "0.0.0.0")
     with serve(*public, folder=tmp_path, start=False) as process:
-        _, error = process.communicate(timeout=20)
+        _, error = process.communicate(timeout=60)
         assert process.returncode == 2 and "--insecure" in error and "redraft keys add" in error
     with serve(*public, "--insecure", folder=tmp_path) as process:
         assert ask(process).status_code == 200
@@ -164,7 +165,7 @@ def test_public_address_needs_a_key(upstream, tmp_path):
     with serve(*public, folder=tmp_path) as process:
         assert ask(process).status_code == 401
         headers = {"authorization": f"Bearer {secret}"}
-        assert httpx2.post(f"{process.url}/chat/completions", json=BODY, headers=headers, timeout=30).status_code == 200
+        assert httpx2.post(f"{process.url}/chat/completions", json=BODY, headers=headers, timeout=60).status_code == 200
 
 
 MISTAKES = {
@@ -182,7 +183,7 @@ def test_mistakes(upstream, tmp_path, args, code, message):
         used.bind(("127.0.0.1", 0))
         used.listen()
         with serve("--model", upstream.model, *args(used.getsockname()[1]), folder=tmp_path, start=False) as process:
-            _, error = process.communicate(timeout=20)
+            _, error = process.communicate(timeout=60)
     assert process.returncode == code and message in error
 
 

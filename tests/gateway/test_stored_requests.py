@@ -44,7 +44,7 @@ graders = ["words:3-3"]
 max-iterations = 1
 store = "off"
 """
-START = [sys.executable, "-m", "redraft", "serve", "--config"]
+START = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config"]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def upstream():
     server.close()
 
 
-def wait_until(condition, seconds=20):
+def wait_until(condition, seconds=60):
     end = time.monotonic() + seconds
     while not (met := condition()) and time.monotonic() < end:
         time.sleep(0.01)
@@ -78,7 +78,7 @@ class Served:
         self._reader.start()
 
     def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=20) as reply:
+        with urllib.request.urlopen(self.url + path, timeout=60) as reply:
             return reply.read().decode()
 
     def ask(self, model, prompt="private prompt", **fields):
@@ -86,7 +86,7 @@ class Served:
         request = urllib.request.Request(
             self.url + "/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.headers["x-redraft-trace-id"], json.loads(reply.read())
 
     def end(self, number=signal.SIGTERM):
@@ -166,7 +166,7 @@ def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream, is_stream
     with served(tmp_path, upstream.port) as gateway:
         body = {"model": "refine/full", "messages": [{"role": "user", "content": "private prompt"}], "stream": is_stream}
         request = urllib.request.Request(gateway.url + "/v1/chat/completions", json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             while b"words here" not in (line := reply.readline()):
                 assert line
             gateway.end(signal.SIGKILL)
@@ -253,7 +253,7 @@ def test_kill_in_the_middle(tmp_path, upstream):
         arrived = upstream.hold(upstream.calls)
         waiting = threading.Thread(target=lambda: pytest.raises(Exception, gateway.ask, "refine/full"))
         waiting.start()
-        assert arrived.wait(20)
+        assert arrived.wait(60)
         code, _ = gateway.end(signal.SIGKILL)
         waiting.join()
         upstream.release()

@@ -21,9 +21,9 @@ FAILURES = {
 MODELS = ["refine/fast", "pass/tiny"]
 
 
-def config_of(folder, url):
+def config_of(folder, url, timeout=60.0):
     config = config_for(folder, url, graders=["words:1-9"], settings={"retries": 0}, retention=Retention("full"))
-    models = {"tiny": replace(config.models["tiny"], timeout=0.3)}
+    models = {"tiny": replace(config.models["tiny"], timeout=timeout)}
     return replace(config, models=models, passed_retention=Retention("full"))
 
 
@@ -38,7 +38,8 @@ async def ask(client, model, **headers):
 async def test_a_request_that_failed_is_found(faults, tmp_path, answer, status, model, headers):
     """The reply has the ID of the stored request, which has its status."""
     faults.says(answer)
-    async with running(config_of(tmp_path, faults.url)) as (url, gateway), http_client(url) as client:
+    config = config_of(tmp_path, faults.url, timeout=0.3 if answer is silence else 60.0)
+    async with running(config) as (url, gateway), http_client(url) as client:
         reply = await ask(client, model, **headers)
         await gateway.admission.wait_until_idle()
         facts = gateway.store.find(reply.headers["x-redraft-trace-id"]).facts
@@ -72,9 +73,7 @@ async def test_a_request_that_the_end_of_the_gateway_cut_off_is_found(faults, tm
         await asyncio.sleep(3600)
 
     faults.says(hang)
-    config = config_of(tmp_path, faults.url)
-    config = replace(config, models={"tiny": replace(config.models["tiny"], timeout=60.0)})
-    async with running(config) as (url, gateway), http_client(url) as client:
+    async with running(config_of(tmp_path, faults.url)) as (url, gateway), http_client(url) as client:
         request = asyncio.create_task(ask(client, model))
         await called.wait()
         gateway.drain()
@@ -94,9 +93,7 @@ async def test_requests_with_one_idempotency_key_have_the_id_of_the_run(faults, 
         await writer.drain()
 
     faults.says(refuse)
-    config = config_of(tmp_path, faults.url)
-    config = replace(config, models={"tiny": replace(config.models["tiny"], timeout=60.0)})
-    async with running(config) as (url, gateway), http_client(url) as client:
+    async with running(config_of(tmp_path, faults.url)) as (url, gateway), http_client(url) as client:
         requests = [asyncio.create_task(ask(client, "pass/tiny", idempotency_key="k1")) for _ in range(2)]
         while sum(run.readers for run in gateway.runs._in_progress) < 2:
             await asyncio.sleep(0.001)

@@ -281,8 +281,8 @@ async def test_unusable_questions_are_requested_again(bad):
     asked, model = client(bad, generated_questions("Is it short?"), answers_json("no"))
     assert (await Checklist(n=2).grade(TASK, ANSWER, asked)).score == 0
     assert model.calls == 3
-    with pytest.raises(GradingError):
-        await refine(Task("q", "an answer"), ScriptedModel([bad, bad]), Checklist(n=2), max_iterations=0)
+    result = await refine(Task("q", "an answer"), ScriptedModel([bad, bad]), Checklist(n=2), max_iterations=0)
+    assert (result.score, str(result.stop)) == (None, "failed")
 
 
 async def test_cached_questions_are_bounded_and_pickled():

@@ -85,6 +85,61 @@ async def test_code_in_a_fence_is_graded_alone(spec):
     assert (plain.score, plain.actions) == (fenced.score, fenced.actions)
 
 
+FENCED = f"```python\n{GOOD}```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "score", "says"),
+    [
+        (FENCED + FENCED, 1, ""),
+        (FENCED + "```python\nprint(double(2)\n```", 0, "code block 2, line 1: '(' was never closed"),
+        ("First:\n```py\nx = = 1\n```\nand\n" + FENCED, 0, "code block 1, line 1: "),
+        (FENCED + "```python\n# nothing more\n```", 1, ""),
+        (FENCED + "```\nTypeError: no (\n```\n```bash\nls (\n```", 1, ""),
+        ("```\nx = 1\n```\n```\n$ 1 (\n```", 1, ""),
+    ],
+)
+async def test_every_block_of_python_must_compile(text, score, says):
+    """A good block does not hide a broken one; blocks in another language, and without a label, are no Python."""
+    feedback = await run_grader("syntax", text)
+    assert feedback.score == score
+    assert says in " ".join(feedback.actions)
+
+
+def test_a_broken_block_beside_a_good_one_is_repaired():
+    """The editor changes that block alone."""
+    result = redraft.refine_sync(Task("q", FENCED + "```python\nprint(double(2)\n```"), False, "syntax")
+    assert (result.value, result.score) == (FENCED + "```python\nprint(double(2))\n```", 1)
+
+
+PERFECT = (
+    "#!/usr/bin/env python3\n"
+    '"""Double numbers."""\n\nimport sys\n\n\n'
+    'def double(number: int) -> int:\n    """Return twice the number."""\n    return 2 * number\n\n\n'
+    'if __name__ == "__main__":\n    sys.stdout.write(str(double(21)))\n'
+)
+
+
+@pytest.mark.parametrize(
+    "spec", ["lint:E,W,N", "code_style", "CodeStyleGrader", "lint:ALL,ignore=CPY", "security", "types:strict=true"]
+)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{}",
+        "\n{}\n\n\n",
+        "```python\n{}```",
+        "Here:\n\n```python\n{}\n\n```\nDone.",
+        "  ```py\n{}\n  \n  ```",
+        "~~~\n{}~~~",
+        "```\n{}",
+    ],
+)
+async def test_no_rule_about_the_end_of_a_file_counts_against_code_in_an_answer(spec, form):
+    """An answer has no file, so how its code ends says nothing."""
+    assert (await run_grader(spec, form.format(PERFECT))).score == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("checker", type_checkers.CHECKERS)
 @pytest.mark.parametrize(

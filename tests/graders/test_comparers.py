@@ -291,9 +291,8 @@ def test_done_needs_both_orders(there, back, done):
 )
 async def test_unreadable_verdict_fails_the_comparison(bad):
     """The judge is called once more, then the comparison is a Failure."""
-    with pytest.raises(GradingError) as caught:
-        await choose(["a", "b"], Pairwise(), ScriptedModel([verdict_json(winner="first"), bad, bad, verdict_json(winner="first")]))
-    trace = caught.value.result.trace
+    judge = ScriptedModel([verdict_json(winner="first"), bad, bad, verdict_json(winner="first")])
+    trace = (await choose(["a", "b"], Pairwise(), judge)).trace
     assert [type(r) for r in trace.records if not isinstance(r, Candidate)][0] is Failure
     assert trace.comparisons == []
 
@@ -459,8 +458,74 @@ async def test_interrupted_knockout_repeats_no_call(comparer, judging):
         asked.append(tuple(text for _, text in shown_answers(messages)))
         return judging(messages)
 
-    with pytest.raises(GradingError):  # one in flight: what is cut off in the middle of its flight was not answered
-        await choose(texts, comparer, ScriptedModel([answer_prompt] * 4), cache=memory, max_in_flight=1)
+    # one in flight: what is cut off in the middle of its flight was not answered
+    cut = await choose(texts, comparer, ScriptedModel([answer_prompt] * 4), cache=memory, max_in_flight=1)
+    assert str(cut.stop) == "failed"
     result = await choose(texts, comparer, model_of(answer_prompt), cache=memory)
     assert result.value == texts[-1]
     assert len(asked) == len(set(asked))
+
+
+# --- what is shown of comparisons
+
+
+class ByLength:
+    """A comparer of the user: the longest text first, and why."""
+
+    name = "by_length"
+    model_free = True
+
+    async def compare(self, task, candidates, ask):
+        ordered = sorted(candidates, key=lambda c: (-len(c.text), c.id))
+        ids = {}
+        for c in ordered:
+            ids.setdefault(len(c.text), []).append(c.id)
+        ties = tuple(tuple(group) for group in ids.values() if len(group) > 1)
+        return Comparison(tuple(c.id for c in ordered), reason=f"{ordered[0].text} is longest", actions=("say more",), ties=ties)
+
+
+RANKERS = [(ByLength(), None), (Ranker(), model_of(ranks())), (Pairwise(), model_of(prefers()))]
+
+
+@pytest.mark.parametrize(("grader", "judge"), RANKERS, ids=lambda value: getattr(value, "name", ""))
+async def test_the_steps_have_the_reason_and_the_rank(grader, judge):
+    """The feedback that led to a candidate is what was known of its parent then; the calls of all steps are those of the run."""
+    result = await refine("q", ScriptedModel(["a", "bb", "ccc", "dddd"]), grader, judge, max_iterations=3)
+    steps = result.steps
+    assert [len(step.feedback) for step in steps] == [0, 1, 1, 1]
+    for n, step in enumerate(steps[1:], 1):
+        [feedback] = step.feedback
+        assert feedback.metadata == {"rank": 1, "ranking": list(reversed(range(n)))}
+        assert feedback.reason.startswith(f"rank 1 of {n} ({' > '.join(map(str, reversed(range(n))))})")
+        assert (feedback.grader, feedback.score, feedback.candidate) == (grader.name, None, n - 1)
+        if n > 1 or type(grader) is not Pairwise:  # which says nothing of a single answer
+            assert feedback.actions == ("say more",)
+    [grade] = steps[3].grades
+    assert grade.metadata["ranking"] == [3, 2, 1, 0] and grade.reason.startswith("rank 1 of 4 (3 > 2 > 1 > 0): ")
+    assert sum(step.usage.calls for step in steps) == result.usage.calls
+
+
+@pytest.mark.parametrize(("grader", "judge"), RANKERS, ids=lambda value: getattr(value, "name", ""))
+async def test_the_result_has_the_reason_and_the_ranking(grader, judge):
+    """In the reason, the summary, the repr and the plain data; no score is called unknown."""
+    result = await refine("q", ScriptedModel(["a", "bb", "ccc", "dddd"]), grader, judge, max_iterations=3)
+    assert result.reason == result.to_dict()["reason"] == ("dddd is longest" if type(grader) is ByLength else "because")
+    assert result.summary().startswith("ranked 3 > 2 > 1 > 0")
+    assert "ranked 3 > 2 > 1 > 0" in repr(result) and "unknown" not in repr(result) + result.summary()
+
+
+async def test_drafts_that_one_comparison_ranks_have_their_rank():
+    """Each its own, with ties; what to change is about the best."""
+    result = await refine(Task("q", responses=["aa", "bbb", "cc"]), False, ByLength(), max_iterations=0)
+    grades = [step.grades[0] for step in result.steps]
+    assert [grade.metadata["rank"] for grade in grades] == [2, 1, 2]
+    assert [grade.actions for grade in grades] == [(), ("say more",), ()]
+    assert result.summary().startswith("ranked 1 > 0 = 2")
+
+
+@given(st.permutations(range(60)), st.integers(1, 60))
+def test_the_order_names_each_of_some_candidates_once(ranking, n):
+    """The best first; of very many, the best 40 and the number of the others."""
+    ids = ranking[:n]
+    order = Comparison(tuple(ids)).order_text.split(" > ")
+    assert order == [str(id) for id in ids[:40]] + [f"{n - 40} more"] * (n > 40)

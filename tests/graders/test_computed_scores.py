@@ -359,6 +359,9 @@ async def test_citations_against_the_context(spec, text, score):
         ("repetition", PLANTS, 1, 1),
         ("repetition", "The cat sat on the mat. " * 40, 0, 0.1),
         ("repetition", "ha" * 500, 0, 0.1),
+        ("repetition", "la " * 9, 0, 0.2),
+        ("repetition", "la " * 5, 0.8, 0.9),
+        ("repetition", "What is the capital of France? The capital of France is Paris.", 0.8, 1),
         ("repetition", "哈哈" * 200, 0, 0.1),
         ("repetition", PLANTS + " The cat sat on the mat." * 8 + " " + PLANTS[::-1], 0.2, 0.8),
         ("readability:max_grade=8", "The cat sat on the mat. It was a warm day.", 1, 1),
@@ -374,6 +377,19 @@ async def test_citations_against_the_context(spec, text, score):
 async def test_loops_and_hard_words(spec, text, low, high):
     """Repetition and unsuitable reading level lower the score, and ordinary text keeps 1."""
     assert low <= await score_of(spec, text) <= high
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("la " * 9, "5 of the first 6 sequences of 4 words occurred before"),
+        ("la " * 3, "no sequence of 4 words occurs twice"),
+        (PLANTS, "no sequence of 4 words occurs twice"),
+    ],
+)
+async def test_repetition_says_what_is_counted(text, says):
+    """The numbers in the reason are those of the text, however short it is."""
+    assert (await run_grader("repetition", text)).reason == says
 
 
 async def test_unmeasurable_text_has_no_score():
@@ -395,8 +411,9 @@ async def test_unmeasurable_text_has_no_score():
         ("iban", "IBAN DE89 3704 0044 0532 0130 00 AND MORE"),
         ("iban", "GB82WEST12345698765432"),
         ("ssn", "SSN 219-09-9999."),
-        ("ip", "from 203.0.113.7."),
-        ("ip", "from 2001:db8:0:0:1:0:0:1"),
+        ("ip", "from 8.8.4.4."),
+        ("ip", "from 10.0.0.1 to 8.8.4.4"),
+        ("ip", "from 2606:4700:4700:0:0:0:0:1111"),
     ],
 )
 async def test_personal_data_is_found_and_masked(kind, text):
@@ -419,6 +436,18 @@ async def test_personal_data_is_found_and_masked(kind, text):
 async def test_similar_text_is_no_personal_data(text):
     """Dates, versions and wrong checksums are ignored."""
     assert await score_of("pii", text) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10.0.0.1", "172.16.3.4", "192.168.1.10", "169.254.0.1", "100.64.0.1", "0.0.0.0", "255.255.255.255", "224.0.0.1",
+        "203.0.113.7", "198.18.0.1", "fe80:0:0:0:0:0:0:1", "fd00:0:0:0:0:0:0:1", "2001:db8:0:0:1:0:0:1", "ff02:0:0:0:0:0:0:1",
+    ],
+)  # fmt: skip
+async def test_addresses_that_nobody_has_are_no_personal_data(text):
+    """Private, link-local, shared, multicast, documentation and benchmark addresses lead to nobody."""
+    assert await score_of("pii", f"The server is {text}.") == 1
 
 
 BODY = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

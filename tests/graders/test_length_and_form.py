@@ -111,6 +111,23 @@ CALL = '<tool_call>{"name": "look", "arguments": {"q": 1}}</tool_call>'
 TAGGED = "reasoning_format:answer=answer"
 OWN = "reasoning_format:think=reasoning,answer=answer"
 WITH_CALLS = "reasoning_format:answer=answer,tool_calls=true"
+COMPLETE_CALLS = [
+    '{"name": "look", "arguments": {}}',
+    '{"name": "look", "parameters": {"q": 1}}',
+    '{"name": "look", "arguments": "{}"}',
+    '{"type": "function", "function": {"name": "look", "arguments": {"q": 1}}}',
+]
+INCOMPLETE_CALLS = [
+    '{"name": "look"}',
+    '{"arguments": {}}',
+    '{"name": "look", "arguments": null}',
+    '{"name": "look", "arguments": 7}',
+    '{"name": "look", "arguments": [1]}',
+    '{"name": "look", "arguments": ""}',
+    '{"name": "look", "arguments": "1"}',
+    '{"type": "function", "function": {"name": "look"}, "arguments": {}}',
+    '["look"]',
+]
 REPLIES = [
     ("reasoning_format", "<think>two and two</think>4", 1),
     ("reasoning_format", "\n<think>\ntwo\n</think>\n\n4\n", 1),
@@ -140,6 +157,9 @@ REPLIES = [
     (WITH_CALLS, "<think>two</think><tool_call>{'name': 1}</tool_call>", 0),
     (WITH_CALLS, "<think>two</think><tool_call>", 0),
     (TAGGED, f"<think>two</think>{CALL}", 0),
+    *[(WITH_CALLS, f"<think>two</think><tool_call>{call}</tool_call>", 1) for call in COMPLETE_CALLS],
+    *[(WITH_CALLS, f"<think>two</think><tool_call>{call}</tool_call>", 0) for call in INCOMPLETE_CALLS],
+    *[(WITH_CALLS, f"<think>two</think>{CALL}<tool_call>{call}</tool_call>", 0) for call in INCOMPLETE_CALLS],
 ]
 
 

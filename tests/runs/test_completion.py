@@ -189,12 +189,12 @@ async def test_an_interrupted_look_at_a_complete_run_leaves_its_output(tmp_path,
 
     def slow(*args):
         looks.set()
-        release.wait(10)
+        release.wait(60)
         return digest(*args)
 
     monkeypatch.setattr("redraft.runs.job.completion_digest", slow)
     going = asyncio.create_task(grade(source, output))
-    await asyncio.to_thread(looks.wait, 10)
+    await asyncio.to_thread(looks.wait, 60)
     going.cancel()
     release.set()
     with pytest.raises(asyncio.CancelledError):

@@ -183,7 +183,7 @@ async def test_a_complete_run_saves_priors_for_later_runs(tmp_path, rows):
     await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()
     ((_, kept),) = PriorsStore.in_folder().entries()
     assert kept.priors.tasks == N
-    assert "out-jsonl" in kept.source
+    assert "run out.jsonl in " in kept.source
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
         assert opened.run("out-jsonl").metadata["priors_key"]["key"] == kept.priors_key.key
     again = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()

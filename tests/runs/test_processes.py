@@ -288,7 +288,7 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
     workers = workers_of(process.pid)
     process.kill()
     ending(process)
-    until(lambda: not any(map(is_alive, workers)), within=20)
+    until(lambda: not any(map(is_alive, workers)), within=60)
     for processes in (3, 1):
         assert run(batch(rows, output, server.model, "--processes", processes, "--no-noise-aware")).code == 0
     assert run(batch(rows, tmp_path / "plain.jsonl", server.model, "--no-noise-aware")).code == 0
@@ -325,7 +325,7 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, serve):
     process.send_signal(signal.SIGINT)
     ended = ending(process, within=60)
     assert ended.code == 130 and "Traceback" not in ended.err, ended.err
-    until(lambda: not any(map(is_alive, workers)), within=20)
+    until(lambda: not any(map(is_alive, workers)), within=60)
 
 
 def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch):
@@ -419,7 +419,7 @@ def test_a_stopped_process_is_noticed(monkeypatch):
     with subprocess.Popen(["sleep", "60"]) as process:
         assert not is_stopped(process.pid)
         process.send_signal(signal.SIGSTOP)
-        until(lambda: is_stopped(process.pid), within=20)
+        until(lambda: is_stopped(process.pid), within=60)
         monkeypatch.delattr(os, "waitid")
         assert not is_stopped(process.pid)
         process.kill()

@@ -219,7 +219,7 @@ async def test_interrupted_refinement_ends_its_spans(memory, end):
 
     task = asyncio.create_task(run())
     if end == "cancel":
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), 60)
         while not memory.named("grade"):
             await asyncio.sleep(0.001)
         task.cancel()

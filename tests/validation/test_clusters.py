@@ -37,14 +37,16 @@ def test_the_error_of_an_estimate_includes_that_of_the_weight(rows, others):
     labels, scores, clusters = zip(*rows, strict=True)
     other_clusters = [10 + n % 3 for n in range(len(others))]
 
-    def estimate(labels, scores, others):
-        return ppi_mean(labels, scores, others, clusters=range(len(labels)), unlabelled_clusters=range(-len(others), 0)).value
+    def estimate(labelled, others):
+        labels, scores, clusters = labelled
+        return ppi_mean(labels, scores, others[0], clusters=clusters, unlabelled_clusters=others[1]).value
 
     found = ppi_mean(labels, scores, others, clusters=clusters, unlabelled_clusters=other_clusters)
-    less = [without(cluster, labels, scores, clusters=clusters) for cluster in set(clusters)]
+    every, every_other = (labels, scores, clusters), (others, other_clusters)
+    less = [without(cluster, *every, clusters=clusters) for cluster in set(clusters)]
     assume(found.judge_weight and all(len(set(each[0])) > 1 for each in less))
-    by_labels = [estimate(*each, others) for each in less]
-    by_others = [estimate(labels, scores, *without(cluster, others, clusters=other_clusters)) for cluster in set(other_clusters)]
+    by_labels = [estimate(each, every_other) for each in less]
+    by_others = [estimate(every, without(cluster, *every_other, clusters=other_clusters)) for cluster in set(other_clusters)]
     variance = sum(
         (len(values) - 1) / len(values) * sum((value - found.value) ** 2 for value in values) for values in (by_labels, by_others)
     )

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from fake_clock import pass_time
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,13 +149,14 @@ async def test_one_deadline_bounds_all_stages():
 
 
 @pytest.mark.parametrize("before", [(), (proposal("half"),)])
-async def test_deadline_bounds_the_proposing_model(before):
+async def test_deadline_bounds_the_proposing_model(monkeypatch, before):
     """A proposal that never arrives ends the search with the best rubric so far."""
 
     async def hanging(messages):
+        pass_time(monkeypatch, 1000)
         await asyncio.Event().wait()
 
-    found = await induce([*before, hanging], RubricJudge(half={n for n in EVERY if n % 3}), deadline=1)
+    found = await induce([*before, hanging], RubricJudge(half={n for n in EVERY if n % 3}), deadline=1000)
     assert (found.stop_reason, found.improved, found.round_agreements[0].value) == ("deadline", bool(before), 0.5)
 
 

@@ -9,7 +9,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from redraft import Judge, Task, refine, refine_many
 from redraft.errors import ModelError, ModelUnavailableError
-from redraft.models import Chat
+from redraft.models import Chat, connect
 from redraft.models.pydantic_ai import ProviderModel
 from redraft.runs import batch
 from redraft.storage.journal import Journal
@@ -138,9 +138,10 @@ async def test_impossible_role_order_is_an_error(faults):
 )
 async def test_strict_template_accepts_any_task(request, where, task):
     """llama.cpp with Gemma's template rejects adjacent messages of one role and a leading assistant message."""
-    model = (
-        request.getfixturevalue("strict_server") if where == "server" else f"local:{request.getfixturevalue('strict_gguf_file')}"
-    )
+    if where == "server":
+        model = request.getfixturevalue("strict_server")
+    else:  # one thread: several would wait for each other by spinning
+        model = connect(f"local:{request.getfixturevalue('strict_gguf_file')}", threads=1)
     result = await refine(task, model, JUDGE, max_iterations=1, max_tokens=8, temperature=0.0)
     assert result.value
     assert 0 <= result.score <= 1

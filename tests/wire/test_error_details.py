@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from redraft import Budget, ScriptedModel, refine, refine_many, stream
+from redraft import Budget, ScriptedModel, grade, refine, refine_many, stream
 from redraft.errors import ERROR_TYPES
 from redraft.error_text import error_from_failure
 from redraft.core.records import Failure
@@ -63,10 +63,12 @@ def test_failure_without_a_status_is_read():
 
 @pytest.mark.parametrize("judge", [None, Jury(["judge", "helpfulness"])], ids=["judge", "jury"])
 async def test_judge_error_is_the_cause_of_the_grading_error(faults, judge):
-    """The server's own error says why no grade exists."""
+    """The server's own error says why no grade exists; a refinement returns its answer with that as the note."""
     faults.says(BUSY)
+    result = await refine("q", ScriptedModel(["a"]), judge, Chat("m", faults.url), retries=0)
+    assert (result.value, result.score) == ("a", None) and "no, 429" in result.metadata["note"]
     with pytest.raises(GradingError, match="no, 429") as caught:
-        await refine("q", ScriptedModel(["a"]), judge, Chat("m", faults.url), retries=0)
+        await grade(("q", "a"), judge, Chat("m", faults.url), retries=0)
     assert error_details(caught.value.__cause__) == (RateLimitError, 429, 7, True)
 
 

@@ -353,7 +353,7 @@ async def test_a_connection_with_an_unsent_body_is_not_used_again(authority, tru
         assert await outcome(f"{scheme}://localhost:{port}/", body=b"a" * (16 * 2**20)) == (413, b"no")
         start = time.monotonic()
         assert await outcome(f"{scheme}://localhost:{port}/") == (200, b"hi")
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 20
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

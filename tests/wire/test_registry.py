@@ -283,3 +283,61 @@ def test_openai_strict_schema_has_no_bounds():
 
     schema = {"properties": {"a": {"type": "string", "maxLength": 5}, "b": {"enum": [1, 2]}}, "required": ["a"]}
     assert without_length_bounds(schema) == {"properties": {"a": {"type": "string"}, "b": {"enum": [1, 2]}}, "required": ["a"]}
+
+
+ENV = {"OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-of-anthropic"}
+ACCESS = {  # arguments of `connect`, and the name, the base URL and the key that is sent there
+    "name at an address": (("gpt", {"base_url": "{url}", "api_key": "sk-mine"}), ("gpt", "sk-mine")),
+    "prefix at an address": (("openai:gpt", {"base_url": "{url}", "api_key": "sk-mine"}), ("gpt", "sk-mine")),
+    "tag": (("qwen3:8b", {"base_url": "{url}"}), ("qwen3:8b", None)),
+    "slash": (("meta/llama-3", {"base_url": "{url}"}), ("meta/llama-3", None)),
+    "no path": (("gpt", {"base_url": "{root}", "api_key": " sk-mine\n"}), ("gpt", "sk-mine")),
+    "key of an address": (("{url}#gpt", {"api_key": "sk-mine"}), ("gpt", "sk-mine")),
+    "key in the address": (("gpt", {"base_url": "{with_key}"}), ("gpt", "sk-in-url")),
+    "other host's key stays": (("openai:gpt", {"base_url": "{url}"}), ("gpt", None)),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), ACCESS.values(), ids=ACCESS)
+async def test_a_key_is_sent_to_the_address_it_is_given_for(faults, ask, given, expected):
+    """A key of the environment is not sent to an address that it does not belong to."""
+    faults.says(fs.good("fine"))
+    places = {"url": faults.url, "root": f"http://{faults.host}", "with_key": f"http://:sk-in-url@{faults.host}/v1"}
+    name, options = given[0].format(**places), {key: value.format(**places) for key, value in given[1].items()}
+    model = connect(name, env=ENV, **options)
+    await model.complete(ask())
+    (request,) = faults.requests
+    key = request.headers.get("authorization")
+    assert (model.name, key and key.removeprefix("Bearer "), request.path) == (*expected, "/v1/chat/completions")
+    assert "sk-" not in repr(model) + model.identity
+
+
+def test_a_vendor_takes_a_key():
+    """It replaces the one of the environment; an address needs a key of its own."""
+    assert "sk-mine" not in repr(connect("anthropic:claude-x", api_key="sk-mine"))
+    with pytest.raises(ConfigError, match="give api_key, too"):
+        connect("anthropic:claude-x", base_url="http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="takes no api_key and base_url"):
+        connect("openrouter:x/y", api_key="sk-mine", base_url="http://127.0.0.1:9")
+
+
+NOT_TOGETHER = {
+    "two addresses": ("http://h/v1#m", {"base_url": "http://h/v1"}, "an address already"),
+    "two keys": ("http://:sk-a@h/v1#m", {"api_key": "sk-b"}, "has a key already"),
+    "two keys beside a name": ("m", {"base_url": "http://:sk-a@h/v1", "api_key": "sk-b"}, "has a key already"),
+    "file": ("local:m.gguf", {"api_key": "sk-b"}, "local file"),
+    "function": (print, {"api_key": "sk-b"}, "only the name of a model"),
+    "no name": ("openai:", {"base_url": "http://h/v1"}, "name of the model is missing"),
+    "blank key": ("m", {"base_url": "http://h/v1", "api_key": " "}, "api_key is blank"),
+    "no text": ("m", {"base_url": "http://h/v1", "api_key": 5}, "api_key must be text"),
+    "no address": ("m", {"base_url": "ftp://h"}, "base URL"),
+    "no name of a server": ("m", {"api_key": "sk-b"}, "known prefix"),
+}
+
+
+@pytest.mark.parametrize(("name", "options", "says"), NOT_TOGETHER.values(), ids=NOT_TOGETHER)
+def test_arguments_of_access_that_do_not_go_together_are_named(name, options, says):
+    """The message shows no key."""
+    with pytest.raises(ConfigError, match=says) as caught:
+        connect(name, env=ENV, **options)
+    assert "sk-" not in str(caught.value)

@@ -7,7 +7,7 @@ import re
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -98,9 +98,7 @@ class CodeAnswer:
     def extract(self, text: str, *, given: bool = False) -> str:
         """Return the code in an answer, or the whole text, without the indentation of all lines; a function's body keeps it."""
         blocks = code_blocks(text, self.language)
-        labels = {self.language, *ALIASES.get(self.language, ())}
-        labelled = [block.code for block in blocks if block.label in labels]
-        codes = labelled or [block.code for block in blocks if not block.label]
+        codes = self.labelled_codes(blocks) or [block.code for block in blocks if not block.label]
         if self.language == "python" and len(text) <= MAX_SYNTAX_CHARS:
             codes = [code for code in codes if not syntax_error(_without_indentation(code))] or codes
         if codes:
@@ -108,6 +106,11 @@ class CodeAnswer:
             return self._body(code) or _without_indentation(code)
         inline = INLINE.match(text.strip())
         return inline[1] if inline else self._body(text) or _without_indentation(text).strip()
+
+    def labelled_codes(self, blocks: Iterable[CodeBlock]) -> list[str]:
+        """Return the code of the blocks that are labelled with the language."""
+        labels = {self.language, *ALIASES.get(self.language, ())}
+        return [block.code for block in blocks if block.label in labels]
 
     def _body(self, code: str) -> str:
         """Return code that is the body of a Python function, with its indentation; "" for other code."""

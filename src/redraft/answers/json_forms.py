@@ -43,6 +43,7 @@ class JsonAnswer(ABC, Generic[T]):
 
     editable = True
     is_json = True
+    ignores_extra = False  # whether objects may have properties that are no part of the value
     in_process = True  # no worker can make a type from `spec`; the form limits its own time
 
     @property
@@ -71,7 +72,7 @@ class JsonAnswer(ABC, Generic[T]):
     @cached_property
     def wrapper_key(self) -> str | None:
         """The key of the object in which the model returns a value that is no object; None if the value is one."""
-        return wrapper_key(self.json_schema)
+        return wrapper_key(self.json_schema, ignores_extra=self.ignores_extra)
 
     @property
     def demand(self) -> str:
@@ -162,6 +163,8 @@ class TypedAnswer(JsonAnswer[T]):
     """
 
     type: Any
+
+    ignores_extra = True
 
     def __post_init__(self) -> None:
         if self.type is str:

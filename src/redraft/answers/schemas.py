@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 SCHEMA_MAPS = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
@@ -44,16 +45,39 @@ def resolve_root(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**definitions[reference[len(prefix) :]], **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
-def wrapper_key(schema: Mapping[str, Any]) -> str | None:
-    """Return the key under which an answer that is no object stands in an object; None if the answer is an object.
+def wrapper_key(schema: Mapping[str, Any], *, ignores_extra: bool) -> str | None:
+    """Return the key under which an answer that is no object stands in an object; None if the answer is, or may be, any object.
 
-    No property in the schema has that name, so a wrapped answer cannot be mistaken for one that is not wrapped.
+    No object that is an answer has a property of that name, so a wrapped answer cannot be mistaken for one that is not wrapped.
+    `ignores_extra` says that properties which the schema does not name are no part of an answer, unless it allows them in words.
     """
-    if schema.get("type") == "object":
+    if schema.get("type") == "object" or _takes_any_key(schema, schema, set(), ignores_extra=ignores_extra):
         return None
     names = _property_names(schema)
     numbered = (f"answer_{n}" for n in range(1, len(names) + 2))
     return next(key for key in (*WRAPPER_KEYS, *numbered) if key not in names)
+
+
+def _takes_any_key(node: Any, root: Mapping[str, Any], seen: set[str], *, ignores_extra: bool) -> bool:
+    """Whether an object with a property of any name may follow a schema. `seen` are the references that were followed."""
+    if not isinstance(node, Mapping):
+        return node is True
+    inner = partial(_takes_any_key, root=root, seen=seen, ignores_extra=ignores_extra)
+    if isinstance(reference := node.get("$ref"), str):
+        is_new, (kind, _, name) = reference not in seen, reference.removeprefix("#/").partition("/")
+        seen.add(reference)
+        return is_new and inner(root.get(kind, {}).get(name, False))
+    if "object" not in _as_list(node.get("type", "object")) or not {"const", "enum"}.isdisjoint(node):
+        return False
+    if choices := [each for key in ("anyOf", "oneOf") for each in _as_list(node.get(key, []))]:
+        return any(map(inner, choices))
+    if "additionalProperties" in node:
+        return node["additionalProperties"] is not False
+    return all(map(inner, _as_list(node.get("allOf", [])))) and not (ignores_extra and "properties" in node)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _property_names(node: Any) -> set[str]:
@@ -65,7 +89,8 @@ def _property_names(node: Any) -> set[str]:
             pending += each
         elif isinstance(each, Mapping):
             properties = each.get("properties")
-            names.update(properties if isinstance(properties, Mapping) else ())
+            values = [properties, each.get("const"), *_as_list(each.get("enum"))]
+            names.update(name for value in values if isinstance(value, Mapping) for name in value)
             pending += each.values()
     return names
 

@@ -11,6 +11,7 @@ import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from itertools import pairwise, takewhile
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from .. import __version__
 from ..checks import unknown_name_message
 from ..garbage import collect_rarely
 from .errors import exit_code_of
-from .output import messages_are_json, warning
+from .output import messages_are_json, use_json_messages, warning
 
 COMMANDS = {  # with their short help, so that `redraft --help` lists them without importing them
     "run": "Refine one answer.",
@@ -66,10 +67,17 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Choose the format of messages before any argument is parsed, since that may fail."""
+        options = list(takewhile(lambda arg: arg != "--", args))
+        if "--log-format=json" in options or ("--log-format", "json") in pairwise(options):
+            use_json_messages()
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments name. Raises UsageError naming the nearest command for an unknown name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise click.UsageError(unknown_name_message("command", args[0], COMMANDS), ctx)
+            raise click.UsageError(unknown_name_message("command", args[0], COMMANDS, "redraft --help"), ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

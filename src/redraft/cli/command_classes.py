@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from .options import SettingOption
-from .output import use_json_messages
 
 HELP = "redraft.help"  # key in a context's `meta`: whether only help is requested
 
@@ -73,15 +72,6 @@ class SectionedCommand(ConfiguredCommand):
         for title, records in by_heading.items():
             with formatter.section(title):
                 formatter.write_dl(records)
-
-
-class JsonMessagesCommand(SectionedCommand):
-    """A command that writes messages as JSON, unless stderr is a terminal, also those about its arguments."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Choose the format of messages before any argument is parsed."""
-        use_json_messages()
-        return super().make_context(*args, **kwargs)
 
 
 class DefaultGroup(click.Group):

@@ -55,14 +55,23 @@ LIMIT_HINTS = {
 
 
 def exit_code(result: Result) -> int:
-    """Return the exit code for a result."""
+    """Return the exit code for a result, which has an answer: whether that was graded, and is not known to break a requirement."""
     from ..core.records import StopReason
+    from ..result import broken_musts, is_graded
 
     if result.stop is StopReason.CANCELLED:
         return INTERRUPTED
-    if result.stop is StopReason.FAILED:
-        return FAILED
-    return BROKEN if result.metadata["broken"] else OK
+    return OK if is_graded(result.trace) and not broken_musts(result.trace) else BROKEN
+
+
+def warn_if_ungraded(result: Result) -> None:
+    """Say that the answer is not verified, if nothing has graded it, and unless the user has interrupted the work, what to do."""
+    from ..core.records import StopReason
+    from ..result import conclusion_error, is_graded
+
+    if not is_graded(result.trace):
+        hint = "" if result.stop is StopReason.CANCELLED else _hint(conclusion_error(result))
+        output.warning("the answer is not verified: it has no grade", hint)
 
 
 def exit_code_of(invoke: Callable[[], Any]) -> int:
@@ -89,7 +98,7 @@ def exit_code_of(invoke: Callable[[], Any]) -> int:
                     output.write_event("traceback", text=traceback)
                 else:
                     click.echo(traceback, err=True)
-            return _report_error(error)
+            return report_error(error)
         return code if isinstance(code, int) else OK
 
 
@@ -127,17 +136,24 @@ def handle_sigterm(loop: AbstractEventLoop, handler: Callable[[], object]) -> It
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Show a Python warning of the library as a message."""
-    output.warning(str(message))
+    output.warning(output.in_options(str(message)))
 
 
-def _report_error(error: Exception) -> int:
+def error_event(error: RedraftError) -> dict[str, Any]:
+    """Return an error as plain data, in the words of the command line."""
+    from ..result import error_data
+
+    return {**error_data(error), "message": output.in_options(str(error))}
+
+
+def report_error(error: Exception) -> int:
     """Write what went wrong and return the exit code."""
     if isinstance(error, OSError):
         return _report_os_error(error)
     if not isinstance(error, RedraftError):
         output.error(f"{type(error).__name__}: {error}", "this is a bug; --debug shows the traceback")
         return FAILED
-    output.error(str(error) or type(error).__name__, _hint(error))
+    output.error(output.in_options(str(error)) or type(error).__name__, _hint(error))
     return USAGE if isinstance(error, ConfigError | WrongFileError) else FAILED
 
 
@@ -176,6 +192,8 @@ def _hint(error: RedraftError) -> str:
         return f"`redraft graders {grader}` shows what it needs of a task and of an answer" if _is_named_grader(grader) else ""
     if isinstance(error, GradingError) and "its score is None (" in str(error) and "never scores" not in str(error):
         return ""  # the grader says what is missing
+    if isinstance(error, GradingError) and error.result and any(grader.model_free for grader in error.result.trace.panel):
+        return "try another --judge"  # something that is computed grades already
     if isinstance(error, ModelUnavailableError) and ("the proxy " in str(error) or not (error.retryable or error.status)):
         return ""  # (such as a certificate that is not trusted) the message says what to do
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")

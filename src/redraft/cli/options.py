@@ -32,6 +32,7 @@ from ..settings import (
     WholeNumber,
     info_of,
 )
+from .output import note_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 READABLE = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -139,8 +140,25 @@ def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
         os.environ["REDRAFT_DEBUG"] = "1"
 
 
-debug = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show a traceback with an error."
+def _note_options(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    """Note the options of the command, by whose names messages call its arguments."""
+    named = [param for param in ctx.command.params if isinstance(param, click.Option) and param.name]
+    note_options({str(param.name): (max(param.opts, key=len), *param.secondary_opts) for param in named})
+
+
+debug = group(
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        is_eager=True,
+        expose_value=False,
+        callback=_note_options,
+        help="Write messages as text, or as a JSON object on each line. Default: text.",
+    ),
+    click.option(
+        "--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show the traceback of an error."
+    ),
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")
@@ -160,7 +178,7 @@ background = group(
         "--tests",
         type=READABLE,
         metavar="FILE",
-        help="Tests of code: JSON, asserts, or a test file. With --answer code:python, or --grader tests, they run in a sandbox.",
+        help="Tests of Python code, which run in a sandbox and grade: JSON, asserts, or a test file.",
     ),
 )
 port = click.option(
@@ -250,7 +268,12 @@ models = group(
         help="The model that writes, such as openai:gpt-4o-mini or ollama:llama3.2, or none. Of several, separated by commas, the "
         "next answers while those before it are out of service. Default: look for one.",
     ),
-    setting("--judge", metavar="MODEL", help="The model that judges. Default: the (first) model that writes."),
+    setting(
+        "--judge",
+        metavar="MODEL",
+        help="The model that judges, also beside requirements, or none. Default: the (first) model that writes judges if a grader "
+        "asks a judge, or if no grader, requirement, test or form of the answer is named.",
+    ),
 )
 
 answer = group(

@@ -1,8 +1,8 @@
 """Reads texts, and writes answers and messages: stdin, stdout, stderr and files. It knows nothing about refinements.
 
-Messages go to stderr: lines for people, or a JSON object on each line for programs. An object has an `event` (progress,
-notice, warning, error, report or traceback); notices, warnings and errors also have a `message`, often with a `hint` at what
-to do next.
+Messages go to stderr: lines for people, or with `--log-format json` a JSON object on each line. An object has an `event`
+(progress, notice, warning, error, report or traceback); notices, warnings and errors also have a `message`, often with a `hint`
+at what to do next.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -27,10 +28,11 @@ from ..text import strip_control_sequences
 
 @dataclass
 class _MessageFormat:
-    """How messages are written: as JSON, and through which function if not to stderr."""
+    """How messages are written: as JSON, through which function if not to stderr, and with which options for Python's arguments."""
 
     json: bool = False
     write: Callable[[str], object] | None = None
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 _format = _MessageFormat()
@@ -86,15 +88,15 @@ _fallback_handler = _FallbackHandler(logging.WARNING)
 @contextmanager
 def message_scope() -> Iterator[None]:
     """Reset the format of messages to lines for people, on entry and on exit."""
-    _format.json, _format.write = False, None
+    _format.json, _format.write, _format.options = False, None, {}
     logging.getLogger("redraft").addHandler(_fallback_handler)
     _show_waits()
     try:
         yield
     finally:
-        _format.json, _format.write = False, None
+        _format.json, _format.write, _format.options = False, None, {}
         logging.getLogger("redraft").removeHandler(_fallback_handler)
-        _hide_waits()
+        hide_waits()
         logging.getLogger().removeHandler(_warning_handler)
 
 
@@ -104,19 +106,14 @@ def _show_waits() -> None:
     _retry_logger.setLevel(logging.INFO)
 
 
-def _hide_waits() -> None:
+def hide_waits() -> None:
+    """Report no call that waits: for commands that make many calls and show their state."""
     _retry_logger.removeHandler(_wait_handler)
     _retry_logger.setLevel(logging.NOTSET)
 
 
 def use_json_messages() -> None:
-    """Write messages as JSON from now on, unless stderr is a terminal; library logs become warnings.
-
-    For commands that make many calls and show their state: they report no call that waits.
-    """
-    _hide_waits()
-    if sys.stderr.isatty():
-        return
+    """Write messages as JSON from now on; library logs become warnings."""
     _format.json = True
     logging.getLogger().addHandler(_warning_handler)
     for name, value in QUIET_LIBRARIES.items():
@@ -135,6 +132,39 @@ def redirect_messages(write: Callable[[str], object]) -> Iterator[None]:
 
 def messages_are_json() -> bool:
     return _format.json
+
+
+def note_options(options: Mapping[str, Sequence[str]]) -> None:
+    """Note the options of the command that runs, by the names of their parameters: an option, and the one that says no."""
+    _format.options = options
+
+
+OPTIONS_BY_ARGUMENT = {"graders": "grader", "requirements": "require", "prices": "price", "columns": "column"}
+_QUOTED = re.compile(r"((?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w))")
+_FROM_PYTHON = re.compile(r" \(from Python: [^)]*\)")
+_BESIDE_OPTION = re.compile(r"`?\b\w+=\S*`? \((--[^)]+)\)")
+_ARGUMENT = re.compile(
+    r"(?P<start>^)(?P<name>\w+)(?=:| must be)|(?P<given>\bas )?`(?P<quoted>\w+)`|"
+    r"(?<!--column )(?<!-c )(?<!or )\b(?P<set>\w+)=(?:(?P<flag>True|False)\b|(?=[\d([{]|$))"
+)
+
+
+def in_options(message: str) -> str:
+    """Return a message of the library with the options of the command in place of Python's arguments; quoted values unchanged."""
+
+    def option(found: re.Match[str]) -> str:
+        name = found["name"] or found["quoted"] or found["set"]
+        names = _format.options.get(OPTIONS_BY_ARGUMENT.get(name, name))
+        if not names:
+            return found[0]
+        if found["flag"] == "False":
+            return names[-1] if len(names) > 1 else f"{names[0]} none"
+        return f"{'with ' * bool(found['given'])}{names[0]}{' ' * bool(found['set'] and not found['flag'])}"
+
+    message = _BESIDE_OPTION.sub(r"\1", _FROM_PYTHON.sub("", message))
+    if not _format.options:
+        return message
+    return "".join(part if n % 2 else _ARGUMENT.sub(option, part) for n, part in enumerate(_QUOTED.split(message)))
 
 
 def notice(message: str) -> None:

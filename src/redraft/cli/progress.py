@@ -1,4 +1,4 @@
-"""The progress of one refinement, in words: lines on stderr for people, or JSON lines on stdout for programs.
+"""The progress of one refinement, in words: messages on stderr, or JSON lines on stdout for programs.
 
 The live view of a terminal is in `terminal`, so that other output does not load rich.
 """
@@ -6,7 +6,6 @@ The live view of a terminal is in `terminal`, so that other output does not load
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import monotonic
@@ -17,9 +16,9 @@ from ..core.serialize import record_to_json
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..core.trace import Trace
 from ..quality.diagnosis import selection_reason
-from ..result import Result, format_score, format_score_history, format_score_with_interval
+from ..result import Result, format_score, headline
 from ..usage import Usage
-from .output import single_line
+from .output import notice
 
 
 class ProgressReporter(Protocol):
@@ -70,13 +69,13 @@ class PlainReporter:
     def begin(self, trace: Trace) -> None:
         if len(trace.records) > len(trace.task.given_responses):
             answers, calls = len(trace.candidates), trace.usage.calls
-            _print_line(f"resuming after {len(trace.records)} records: {answers} answers, {calls} calls")
+            notice(f"resuming after {len(trace.records)} records: {answers} answers, {calls} calls")
         self._reported = {c.id for c in trace.candidates if trace.scores[c.id] is not None}
 
     def step(self, step: Step) -> None:
         if not isinstance(step, Stop):
             self._report_failures()
-            _print_line(f"{describe_step(step)} ...")
+            notice(f"{describe_step(step)} ...")
 
     def record(self, record: Record) -> None:
         if isinstance(record, Failure):
@@ -88,21 +87,17 @@ class PlainReporter:
             if score and candidate.id not in self._reported:
                 self._reported.add(candidate.id)
                 parts = [f"{candidate.id} {describe_origin(candidate)}", f"score {score}", remark]
-                _print_line(" · ".join(filter(None, parts)))
+                notice(" · ".join(filter(None, parts)))
 
     def _report_failures(self, end_reason: str = "") -> None:
         """Report the failures since the last report, except those that are the reason why the work ended."""
         for line in dict.fromkeys(f"failed: {f.role}: {f.message}" for f in self._failures if f.message not in end_reason):
-            _print_line(line)
+            notice(line)
         self._failures.clear()
 
     def end(self, error: str) -> None:
         trace = self._progress.trace
         self._report_failures(error or (trace.outcome.note if trace and trace.outcome else ""))
-
-
-def _print_line(text: str) -> None:
-    print(f"redraft: {single_line(text)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class JsonReporter:
@@ -142,15 +137,8 @@ def print_event(event: str, **fields: Any) -> None:
 
 
 def summary_line(result: Result) -> str:
-    """Summarize a result in one line: its score, why the work ended, and why a higher-scoring answer was not kept."""
-    scores = format_score_history(result, " → ")
-    note = single_line(result.trace.outcome.note) if result.trace.outcome else ""
-    parts = [
-        f"score {format_score_with_interval(result)}" + (f" ({scores})" if "→" in scores or result.score_interval else ""),
-        f"stopped: {result.stop}" + (f" ({note})" if note else ""),
-        selection_reason(result.trace),
-    ]
-    return " · ".join(filter(None, parts))
+    """Summarize a result in one line: its scores, why the work ended, and why a higher-scoring answer was not kept."""
+    return " · ".join(filter(None, [headline(result), selection_reason(result.trace)]))
 
 
 def describe_step(step: Step) -> str:

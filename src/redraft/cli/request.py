@@ -7,7 +7,7 @@ and query.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -16,7 +16,6 @@ import click
 from click.core import ParameterSource
 
 from .. import models
-from ..answers import as_answer_form
 from ..checks import is_blank
 from ..core.task import Task, validate_tools
 from ..core.trace import Trace
@@ -35,7 +34,6 @@ from ..protocols import Requirement
 from ..quality.priors import Priors
 from ..refinement import PROMPT_KEYS
 from ..requirements import kinds, parse
-from ..session import default_graders
 from ..settings import OptionFields, Settings
 from ..storage.priors_store import priors_from_data, read_priors
 from ..usage import NO_USAGE, Usage
@@ -175,9 +173,7 @@ def build_request(arguments: SharedArguments, trace: Trace, **more: Any) -> Refi
     budget = budget_of(arguments, trace.usage)
     settings: dict[str, Any] = {**build_settings(arguments), "answer": answer_of(arguments), "budget": budget, **more}
     graders = load_graders(arguments.grader, arguments.rubric, arguments.template)
-    if trace.task.tests:
-        hint_at_tests(graders, settings["answer"])
-    return RefineRequest(trace, parse_model(arguments.model), graders, parse_model(arguments.judge) or None, Options(**settings))
+    return RefineRequest(trace, parse_model(arguments.model), graders, parse_model(arguments.judge), Options(**settings))
 
 
 def build_settings(arguments: SharedArguments) -> Settings:
@@ -243,19 +239,6 @@ def warn_of_unsafe_code() -> None:
     if not noted.get(WARNED_OF_UNSAFE):
         noted[WARNED_OF_UNSAFE] = True
         warning("code of answers runs without a sandbox: it can read, change and send everything that you can")
-
-
-def hint_at_tests(graders: Sequence[Any] | None, answer: Any) -> None:
-    """Notice that the tests of a task are not run, if nothing runs them."""
-    used = default_graders(graders, as_answer_form(answer), has_tests=True)
-    if not any(_runs_tests(as_grader(as_grader_spec(each).grader)) for each in used or ()):
-        notice("nothing runs the tests: add --grader tests")
-
-
-def _runs_tests(grader: Any) -> bool:
-    from ..graders.computed.code_tests import RunsTests  # few tasks have tests
-
-    return isinstance(grader, RunsTests) or any(map(_runs_tests, getattr(grader, "parts", ())))
 
 
 def load_rubric(rubric: Any, template: str | None = None) -> Rubric | None:

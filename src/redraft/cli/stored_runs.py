@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, StoreError
-from ..storage.journal import Journal, RunInfo
+from ..storage.journal import Journal, RunInfo, run_name
 from .output import warning
 
 SUFFIX = ".journal"
@@ -56,8 +56,6 @@ def find_run(name: str, journal: str | None) -> StoredRun:
 
     Raises ConfigError unless there is exactly one, StoreError for a journal that was named and cannot be read.
     """
-    from ..runs.config import run_name  # with the whole engine
-
     own = Path(name) if name.endswith(SUFFIX) else Path(f"{name}{SUFFIX}")
     is_named = not journal and own.is_file()
     paths = [own] if is_named else journal_paths(journal)
@@ -78,5 +76,5 @@ def find_run(name: str, journal: str | None) -> StoredRun:
 def describe_runs(runs: list[StoredRun], paths: list[Path]) -> str:
     """Name the runs that exist; if there are none, name the places that were searched."""
     if runs:
-        return f"there are {', '.join(dict.fromkeys(repr(run.info.name) for run in runs))}"
+        return f"there are {', '.join(dict.fromkeys(repr(run.info.display_name) for run in runs))}"
     return f"looked in {', '.join(map(str, paths))}" if paths else f"no *{SUFFIX} in this folder: give --journal FILE"

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -29,11 +30,10 @@ from ..result import Result, diagnosis_text, format_score
 from ..text import strip_control_sequences
 from ..usage import NO_USAGE
 from ..word_diff import word_diff
-from .output import redirect_messages, single_line
+from .output import messages_are_json, notice, redirect_messages, single_line
 from .progress import TraceProgress, candidate_rows, describe_origin, describe_step, format_usage, summary_line
 
 MAX_ANSWERS = 12  # shown in the live view: the latest, and the best
-UNBOUNDED_WIDTH = 500  # columns, where the output is not a terminal
 MAX_OBJECT = 31  # characters of a JSON object that is shown in full
 EXCERPT_LINES = 12  # lines of a text that are shown without `full`
 
@@ -45,16 +45,51 @@ STYLES = {"same": "dim", "removed": "red strike", "added": "green underline"}
 MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}")}
 
 
-def console(*, stderr: bool) -> Console:
+class PlainConsole(Console):
+    """A console that interprets no markup. Where its output is no terminal, it wraps nothing, and separates cells by tabs.
+
+    On stderr, each line is a message if those are JSON.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        self._writes_json = stderr and messages_are_json()
+        interactive = False if self._writes_json else None
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, force_interactive=interactive)
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print objects, as `Console.print` does; where the output is no terminal, each on lines of its own."""
+        if self.is_terminal and not self._writes_json:
+            super().print(*objects, **settings)
+            return
+        for content in map(plain_content, objects or ("",)):
+            if self._writes_json:
+                for line in str(content).splitlines():
+                    notice(line)
+            elif isinstance(content, str):
+                self.file.write(f"{content}\n")
+            else:
+                super().print(content, **settings)
+
+
+def plain_content(content: Any) -> Any:
+    """Return text without styles, a table as lines with tabs between the cells, and indented content as text; others unchanged."""
+    match content:
+        case Table():
+            heads = [column.header for column in content.columns]
+            cells = zip(*(column.cells for column in content.columns), strict=True)
+            rows = [heads, *cells] if content.show_header and any(map(str, heads)) else cells
+            lines = ["\t".join(str(cell).strip() for cell in row).rstrip("\t") for row in rows]
+            return "\n".join([*([str(content.title)] if content.title else []), *lines])
+        case Padding():
+            return indent(str(plain_content(content.renderable)), " " * content.left)
+        case Text():
+            return str(content)
+    return content
+
+
+def console(*, stderr: bool) -> PlainConsole:
     """Return a console that interprets no markup."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-
-
-def list_console() -> Console:
-    """Return a console on stdout for a table with one item per line; only a narrow terminal breaks lines."""
-    out = console(stderr=False)
-    out.width = out.width if out.is_terminal else UNBOUNDED_WIDTH
-    return out
+    return PlainConsole(stderr=stderr)
 
 
 def plain_table(*headers: str) -> Table:

@@ -73,12 +73,18 @@ def format_code(code: str, *, line_length: int = 88, sandbox: Sandbox | None = N
 def _run_ruff(command: str, options: Sequence[str], code: str, sandbox: Sandbox, limits: Limits) -> Execution:
     ruff_version()
     fixed = ["--isolated", "--no-cache", f"--target-version={_target()}", f"--stdin-filename={FILE_NAME}", "-"]
-    stdin = code.encode("utf-8", "replace")
+    stdin = _as_file(code).encode("utf-8", "replace")
     execution = sandbox.run_tool(["ruff", command, *options, *fixed], stdin=stdin, limits=limits)
     if "Unknown rule selector" in execution.stderr or "invalid value" in execution.stderr:
         problem = execution.stderr.strip().splitlines()[-1].partition("Cause:")[2].strip() or execution.stderr.strip()[:200]
         raise ConfigError(f"ruff {ruff_version()}: {problem}")
     return execution
+
+
+def _as_file(code: str) -> str:
+    """Return code with one line end at its end: a text cut from an answer does not say how its file ends."""
+    text = code.rstrip()
+    return text and f"{text}{code[len(text) :].partition(chr(10))[0]}\n"
 
 
 def _target() -> str:

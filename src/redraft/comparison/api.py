@@ -20,7 +20,7 @@ from .labels import read_labels
 from .readers import read_results
 from .report import ComparisonReport
 from .results import RunResults, pair_results
-from .variants import DEFAULT_JOURNAL, OWN_SETTINGS, ComparisonRun, check_judge, ranks_answers, reread
+from .variants import DEFAULT_JOURNAL, OWN_SETTINGS, ComparisonRun, ranks_answers, reread
 
 
 async def compare(
@@ -62,7 +62,8 @@ async def compare(
         result_columns: The columns of tables of results by role, if their names do not say it: id, prompt, messages, response.
         label_columns: The columns of the labels by role, as in `redraft.validation.validate`.
         label_scale: The lowest and the highest label, such as (1, 5); None: that of `redraft label`, or from 0 to 1.
-        cluster: A column of what several rows have in common, such as their document; they do not count as independent.
+        cluster: A column of what several rows have in common, such as their document; they do not count as independent. Default:
+            rows of equal tasks (prompt, context and reference) are one cluster, whatever their IDs. "id" counts each ID.
         slices: Columns, such as a topic, whose values are compared one by one, with intervals that hold for all values of all of
             these columns at once.
         margin: The loss that does not matter, in the unit of what the verdict is about: scores, labels from 0 to 1, or the share
@@ -83,8 +84,8 @@ async def compare(
     run = ComparisonRun(Path(settings.get("journal") or DEFAULT_JOURNAL), graders, judge, _batch_settings(settings))
     ranks = ranks_answers(graders)
     if tasks is not None:
-        run.judge = check_judge((a, b), graders, judge, model)
         rows = reread(tasks)
+        run.check_judge((a, b), rows, model)
         sides = [await run.run(variant, rows, model) for variant in (a, b)]
     else:
         sides = [read_results(source, score=score, columns=result_columns) for source in (a, b)]

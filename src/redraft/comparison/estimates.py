@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, sqrt
+from statistics import fmean
+from typing import Any
 
 from ..checks import format_value
 from ..errors import ConfigError
@@ -17,7 +19,7 @@ from ..validation.sequential import confidence_sequence
 from ..validation.statistics import pearson
 from .labels import NOT_RANDOM, PairLabels
 from .report import DEFAULT_MARGIN, ComparisonReport, PeopleEstimate
-from .results import PairedResults, ResultPair
+from .results import PairedResults, ResultPair, ResultRow
 
 MIN_LABELS = 5  # fewer say nothing
 MAX_SLICE_NAME = 80
@@ -27,9 +29,9 @@ MAX_SLICE_NAME = 80
 class ComparisonSettings:
     """What is computed.
 
-    `clusters` is a column of what several rows have in common, `slices` are columns whose values are compared one by one, `margin`
-    is the loss that does not matter (None: 0.02 for scores from 0 to 1), `level` the confidence of intervals. With `anytime` the
-    verdict holds although it is looked at after every row.
+    `clusters` is a column of what several rows have in common (None: their task), `slices` are columns whose values are compared
+    one by one, `margin` is the loss that does not matter (None: 0.02 for scores from 0 to 1), `level` the confidence of intervals.
+    With `anytime` the verdict holds although it is looked at after every row.
     """
 
     clusters: str | None = None
@@ -73,6 +75,7 @@ def build_report(
         blank_a=results.silent_rows[0],
         blank_b=results.silent_rows[1],
         repeats=results.repeats,
+        equal_tasks=scores.equal_tasks,
         same_answers=same_answers,
         anytime=_anytime(scores) if settings.anytime else None,
         worst_case=_worst_case(results, scores),
@@ -92,12 +95,17 @@ class PairedScores:
         self.pairs, self.settings = pairs, settings
         self.a = [missing if pair.a.score is None else float(pair.a.score) for pair in pairs]
         self.b = [missing if pair.b.score is None else float(pair.b.score) for pair in pairs]
-        self.clusters = None if settings.clusters is None else _clusters(pairs, settings.clusters)
+        self.clusters = _task_clusters(pairs) if settings.clusters is None else _clusters(pairs, settings.clusters)
 
     @property
     def are_shares(self) -> bool:
         """Whether all scores are from 0 to 1."""
         return all(0 <= score <= 1 for score in (*self.a, *self.b))
+
+    @property
+    def equal_tasks(self) -> int:
+        """The number of pairs that are in the cluster of an earlier one because their tasks are equal."""
+        return 0 if self.clusters is None or self.settings.clusters is not None else len(self.clusters) - len(set(self.clusters))
 
     @property
     def groups(self) -> Sequence[Hashable]:
@@ -122,6 +130,12 @@ def column_values(pairs: Sequence[ResultPair], column: str) -> list[str]:
 def _clusters(pairs: Sequence[ResultPair], column: str) -> list[Hashable]:
     """Return the cluster of each pair; a pair without one is a cluster of its own."""
     return [value or ("row", pair.key) for value, pair in zip(column_values(pairs, column), pairs, strict=True)]
+
+
+def _task_clusters(pairs: Sequence[ResultPair]) -> list[Hashable] | None:
+    """Return the task of each pair as its cluster; None if all tasks are different."""
+    tasks = [pair.task or ("row", pair.key) for pair in pairs]
+    return tasks if len(set(tasks)) < len(tasks) else None
 
 
 def _slices(scores: PairedScores, column: str) -> Mapping[str, PairedDifference]:
@@ -200,14 +214,25 @@ def _of_all(estimate: LabelEstimate, scores: PairedScores) -> LabelEstimate:
 def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
     """Return by how much smaller the errors of B's scores of the same answers are."""
     rows = _labelled_places(scores.pairs, labels, labels.levels)
-    truth = [labels.levels[scores.pairs[n].key] for n in rows]
-    sides = [[-abs(side[n] - label) for n, label in zip(rows, truth, strict=True)] for side in (scores.a, scores.b)]
+    pairs = [scores.pairs[n] for n in rows]
+    truth = [labels.levels[pair.key] for pair in pairs]
+    sides = [
+        [-_mean_error(repeats, levels) for repeats, levels in zip(side, truth, strict=True)]
+        for side in ([pair.a_rows for pair in pairs], [pair.b_rows for pair in pairs])
+    ]
     clusters = None if scores.clusters is None else [scores.clusters[n] for n in rows]
     return paired_difference(*sides, clusters=clusters, confidence=scores.settings.level)
 
 
+def _mean_error(rows: Sequence[ResultRow], levels: Mapping[str | None, float]) -> float:
+    """Return the mean error of the scores of those repeats whose text has a label; the text None stands for all of them."""
+    scores = {text: [float(row.score or 0.0) for row in rows if text in {None, row.text}] for text in levels}
+    errors = [abs(fmean(scores[text]) - label) for text, label in levels.items()]
+    return fmean(errors, [len(scores[text]) for text in levels])
+
+
 def _labelled_places(
-    pairs: Sequence[ResultPair], labels: PairLabels, values: Mapping[str, float], *, differing: bool = False
+    pairs: Sequence[ResultPair], labels: PairLabels, values: Mapping[str, Any], *, differing: bool = False
 ) -> list[int]:
     """Return the places of the pairs with a label; with `differing`, of different answers only.
 

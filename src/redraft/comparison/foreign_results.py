@@ -20,7 +20,7 @@ from .results import ResultRow, hash_task
 
 INSPECT_WORDS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, "yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
 """The values that Inspect's own metrics give to the words of its scorers; yes, no, true and false in any case."""
-INSPECT_FIELDS = ("id", "input", "output", "scores", "score", "metadata", "error", "attachments")
+INSPECT_FIELDS = ("id", "input", "target", "output", "scores", "score", "metadata", "error", "attachments")
 ATTACHMENT = "attachment://"  # before the key of a text that stands in the attachments of the sample
 PROMPTFOO_ERROR = 2  # failureReason of a row whose call failed
 LOWER_IS_BETTER = frozenset(
@@ -145,7 +145,7 @@ def _inspect_row(sample: Mapping[str, Any], score: str) -> ResultRow:
     id = sample.get("id")
     question = _with_attachments(sample.get("input"), attachments)
     metadata = dict(_mapping(sample.get("metadata")))
-    task = hash_task(question) if question else ""
+    task = hash_task([question, sample.get("target")]) if question else ""
     return ResultRow(
         None if id is None else str(id), task, None if sample.get("error") else number, text, metadata, _task(question)
     )

@@ -27,6 +27,7 @@ from .results import ResultPair, hash_task
 
 LabelUnit: TypeAlias = Literal["score", "preference"]
 BOTH_LABELS = ("label_a", "label_b")
+TOLERANCE = 1e-9  # of sums of shares
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ class PairLabels:
     Attributes:
         unit: "score": `differences` are label of B - label of A; "preference": the share of people who prefer B, less one half.
         differences: By the key of the pair.
-        levels: The label of the first answer, by the key of the pair; empty for preferences.
+        levels: The labels of the answers of A, by the key of the pair and the text; the text is None for a label of all repeats.
+            Empty for preferences.
+        partial: The keys of pairs of which some answers have no label, although the other run has not the same.
         used: The number of labels that belong to a pair.
         unused: How many labels do not count, by the reason.
     """
@@ -45,7 +48,8 @@ class PairLabels:
     differences: Mapping[str, float]
     used: int
     unused: Mapping[str, int]
-    levels: Mapping[str, float] = field(default_factory=dict)
+    levels: Mapping[str, Mapping[str | None, float]] = field(default_factory=dict)
+    partial: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ def _column_labels(rows: Iterable[Mapping[str, Any]], pairs: Sequence[ResultPair
         raise ConfigError(f"labels: with label_a and label_b there must be an ID, in one of the columns {', '.join(ID_NAMES)}")
     keys = {pair.a.id: pair.key for pair in pairs if pair.a.id is not None} | {pair.key: pair.key for pair in pairs}
     found: defaultdict[str, list[float]] = defaultdict(list)
-    levels: dict[str, float] = {}
+    levels: defaultdict[str, list[float]] = defaultdict(list)
     unused = 0
     for values in table:
         both = [value_at(values, name) for name in BOTH_LABELS]
@@ -201,11 +205,17 @@ def _column_labels(rows: Iterable[Mapping[str, Any]], pairs: Sequence[ResultPair
         where = f"row {checks.format_value(value_at(values, id), 80)}"
         a, b = (scale.unit_label(_number(value, where), where) for value in both)
         found[key].append(b - a)
-        levels[key] = a
+        levels[key].append(a)
     if not found:
         raise ConfigError(f"labels: none of the {len(table)} rows belongs to a row of both runs")
     differences = {key: fmean(values) for key, values in found.items()}
-    return PairLabels("score", differences, sum(map(len, found.values())), {OF_OTHERS: unused}, levels)
+    return PairLabels(
+        "score",
+        differences,
+        sum(map(len, found.values())),
+        {OF_OTHERS: unused},
+        {key: {None: fmean(values)} for key, values in levels.items()},
+    )
 
 
 def _number(value: Any, where: str) -> float:
@@ -217,24 +227,24 @@ def _number(value: Any, where: str) -> float:
 
 @dataclass
 class _TextLabels:
-    """Finds the pairs that labelled texts belong to."""
+    """Finds the pairs that labelled texts belong to, among all repeats."""
 
     pairs: Sequence[ResultPair]
-    _sides: defaultdict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list), init=False)
+    _keys: defaultdict[tuple[str, str], dict[str, None]] = field(default_factory=lambda: defaultdict(dict), init=False)
 
     def __post_init__(self) -> None:
         self._with_task = {pair.key for pair in self.pairs if _prompt_hash(pair.a.task) or _prompt_hash(pair.b.task)}
         for pair in self.pairs:
-            for side, row in (("a", pair.a), ("b", pair.b)):
+            for row in (*pair.a_rows, *pair.b_rows):
                 if row.text is None:
                     continue
                 for name in {row.id or "", _prompt_hash(row.task), ""}:
-                    self._sides[name, hash_task(row.text)].append((pair.key, side))
+                    self._keys[name, hash_task(row.text)][pair.key] = None
 
     def are_complete(self, labels: PairLabels) -> bool:
         """Whether every pair of different answers has a label, so that no choice of rows can bias an estimate."""
         differing = [pair for pair in self.pairs if not pair.same_answer]
-        return all(pair.key in labels.differences for pair in differing or self.pairs)
+        return not labels.partial and all(pair.key in labels.differences for pair in differing or self.pairs)
 
     def collect(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
         """Return the labels of the pairs; an answer is found by the ID or the prompt of its case, or by its text alone."""
@@ -248,48 +258,83 @@ class _TextLabels:
         return labels
 
     def _levels(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
-        given: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        """Return the labels of single answers. Those that both runs have equally often cancel, and need none."""
+        given: defaultdict[str, defaultdict[str | None, list[float]]] = defaultdict(lambda: defaultdict(list))
         used = 0
         for case, scale in cases:
-            sides = self._find(case, case.responses[0])
-            used += bool(sides)
-            for side in sides:
-                given[side].append(scale.unit_label(float(case.label or 0.0), f"case {checks.format_value(case.id, 80)}"))
-        differences = {
-            pair.key: fmean(given[pair.key, "b"]) - fmean(given[pair.key, "a"])
-            for pair in self.pairs
-            if given.get((pair.key, "a")) and given.get((pair.key, "b"))
-        }
+            keys = self._find(case, text := case.responses[0])
+            used += bool(keys)
+            for key in keys:
+                given[key][text].append(scale.unit_label(float(case.label or 0.0), f"case {checks.format_value(case.id, 80)}"))
+        differences, levels, partial = {}, {}, set()
+        for pair in self.pairs:
+            if pair.key not in given:
+                continue
+            known = {text: fmean(values) for text, values in given[pair.key].items()}
+            a, b = pair.answer_shares
+            of_a, of_b = _surplus(a, b), _surplus(b, a)
+            mean_a, mean_b = _weighted_mean(known, of_a), _weighted_mean(known, of_b)
+            if mean_a is not None and mean_b is not None:
+                differences[pair.key] = sum(of_b.values()) * (mean_b - mean_a)
+                if not (of_a.keys() | of_b.keys()) <= known.keys():
+                    partial.add(pair.key)
+            if level := {text: label for text, label in known.items() if text in a}:
+                levels[pair.key] = level
         if used and not differences:
             raise ConfigError("labels: no pair has a label of both answers; label the answers of A and of B to the same tasks")
-        levels = {key: fmean(values) for (key, side), values in given.items() if side == "a"}
-        return PairLabels("score", differences, used, {OF_OTHERS: len(cases) - used}, levels)
+        return PairLabels("score", differences, used, {OF_OTHERS: len(cases) - used}, levels, frozenset(partial))
 
     def _preferences(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
-        found: defaultdict[str, list[float]] = defaultdict(list)
+        """Return the labels of pairs of answers. Each answer of A meets each one of B; equal ones are a tie, and need no label."""
+        pairs = {pair.key: pair for pair in self.pairs}
+        found: defaultdict[str, defaultdict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
         used = 0
         for case, _ in cases:
-            first, second = (dict(self._find(case, text)) for text in case.responses)
+            first, second = case.responses
+            ranks = case.ranks or (0, 0)
+            win_of_second = 0.0 if ranks[0] == ranks[1] else 0.5 if ranks[1] < ranks[0] else -0.5
+            others = set(self._find(case, second))
             used_before = used
-            for key in dict.fromkeys([*first, *second]):
-                if (shown := (first.get(key), second.get(key))) in {("a", "b"), ("b", "a")}:
-                    ranks = case.ranks or (0, 0)
-                    wins = 0.0 if ranks[0] == ranks[1] else 0.5 if ranks[shown.index("b")] < ranks[shown.index("a")] else -0.5
-                    found[key].append(wins)
-                    used = used_before + 1
-        differences = {key: fmean(wins) for key, wins in found.items()}
-        return PairLabels("preference", differences, used, {OF_OTHERS: len(cases) - used})
+            for key in self._find(case, first):
+                if key not in others or first == second:
+                    continue
+                a, b = pairs[key].answer_shares
+                for texts, win in (((first, second), win_of_second), ((second, first), -win_of_second)):
+                    if texts[0] in a and texts[1] in b:
+                        found[key][texts].append(win)
+                        used = used_before + 1
+        differences, partial = {}, set()
+        for key, wins in found.items():
+            a, b = pairs[key].answer_shares
+            weights = {texts: a[texts[0]] * b[texts[1]] for texts in wins}
+            different = 1 - sum(share * b.get(text, 0.0) for text, share in a.items() if text is not None)
+            differences[key] = different * fmean((fmean(values) for values in wins.values()), weights.values())
+            if sum(weights.values()) < different - TOLERANCE:
+                partial.add(key)
+        return PairLabels("preference", differences, used, {OF_OTHERS: len(cases) - used}, partial=frozenset(partial))
 
-    def _find(self, case: LabelledCase, text: str) -> list[tuple[str, str]]:
-        """Return the pairs and sides that have this answer to the task of a case."""
+    def _find(self, case: LabelledCase, text: str) -> list[str]:
+        """Return the keys of the pairs that have this answer to the task of a case."""
         key = hash_task(text)
         for name in (case.id, _prompt_hash(case.task) if case.task.prompt else ""):
-            if name and (name, key) in self._sides:
-                return self._sides[name, key]
-        alone = self._sides.get(("", key), [])
-        of_one_pair = len({pair for pair, _ in alone}) == 1
-        return alone if of_one_pair and not (case.task.prompt and alone[0][0] in self._with_task) else []
+            if name and (name, key) in self._keys:
+                return list(self._keys[name, key])
+        alone = list(self._keys.get(("", key), ()))
+        return alone if len(alone) == 1 and not (case.task.prompt and alone[0] in self._with_task) else []
 
 
 def _prompt_hash(task: Any) -> str:
     return hash_task(["prompt", task.prompt]) if task is not None and task.prompt else ""
+
+
+def _surplus(shares: Mapping[str | None, float], others: Mapping[str | None, float]) -> dict[str | None, float]:
+    """Return by how much each answer is more frequent than among the others. None stands for unknown answers, all different."""
+    return {text: more for text, share in shares.items() if (more := share - (0.0 if text is None else others.get(text, 0.0))) > 0}
+
+
+def _weighted_mean(labels: Mapping[str | None, float], weights: Mapping[str | None, float]) -> float | None:
+    """Return the mean label of those answers with a weight that have one; 0 without any weight, None without a label."""
+    known = [text for text in weights if text in labels]
+    if not weights:
+        return 0.0
+    return fmean([labels[text] for text in known], [weights[text] for text in known]) if known else None

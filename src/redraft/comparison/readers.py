@@ -119,14 +119,13 @@ def _split_part(source: str) -> tuple[str, str]:
 def _read_journal(path: Path, run: str, name: str) -> RunResults:
     """Return the results of a run in a journal; of the only one, if none is named."""
     with Journal(path, create=False, read_only=True) as journal:
-        names = [info.name for info in journal.runs()]
-        if not run and len(names) == 1:
-            run = names[0]
-        if run not in names:
-            listed = ", ".join(map(repr, names)) or "none"
+        runs = journal.runs()
+        matches = [info for info in runs if not run or run in {info.name, info.display_name}]
+        if len(matches) != 1:
+            listed = ", ".join(repr(info.display_name) for info in runs) or "none"
             problem = f"has no run {run!r}" if run else "has several runs: name one as FILE#NAME"
             raise ConfigError(f"{str(path)!r} {problem}; there are {listed}")
-        rows = [_journal_row(info.id, info.result, trace) for info, trace in journal.traces(run)]
+        rows = [_journal_row(info.id, info.result, trace) for info, trace in journal.traces(matches[0].name)]
     return RunResults(name, "redraft", rows, "best_score")
 
 

@@ -74,6 +74,8 @@ class ComparisonReport:
         blank_a: Blank answers in A, of tasks that B has. They have no score.
         blank_b: The same in B. With more of them than A, B is never better, and does not pass the gate.
         repeats: Results beyond the first of their row; the scores of a row are averaged.
+        equal_tasks: Rows with the task of an earlier row, under another ID. Unless a column of clusters was named, the rows of one
+            task are one cluster.
         same_answers: Whether both runs have the same answers. Then it is the graders that differ.
         anytime: The interval that may be looked at after every row; None if it was not asked for.
         worst_case: The difference if every answer that only B has no score for counted as 0 (scores that are not from 0 to 1: as
@@ -103,6 +105,7 @@ class ComparisonReport:
     blank_a: int = 0
     blank_b: int = 0
     repeats: int = 0
+    equal_tasks: int = 0
     same_answers: bool = False
     anytime: tuple[float, float] | None = None
     worst_case: PairedDifference | None = None
@@ -339,7 +342,17 @@ class ComparisonReport:
                 else []
             ),
             *([f"{self.repeats:,} repeats were averaged with their rows"] if self.repeats else []),
+            *([self._equal_tasks_line()] if self.equal_tasks else []),
         ]
+
+    def _equal_tasks_line(self) -> str:
+        """Say that equal tasks are clusters, and how to change that."""
+        if self.difference.clusters == 1:
+            return "all rows have the same task, which is one cluster, so there is no interval; name another column, such as id"
+        return (
+            f"{pluralize(self.equal_tasks, 'row')} with the task of an earlier row: equal tasks are one cluster, unless another "
+            "column of clusters is named"
+        )
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data that `json.dumps` accepts."""

@@ -1,13 +1,13 @@
 """Results of a run as rows with a score each, whatever program wrote them, and the pairing of two such runs.
 
-Rows are paired by their ID, else by a hash of their task; repeats of a row are averaged. Rows without a partner, and rows without a
-score, are counted: nothing is dropped silently. This module knows no files.
+Rows are paired by their ID, else by a hash of their task; the scores of repeats are averaged, and all of their answers are kept.
+Rows without a partner, and rows without a score, are counted: nothing is dropped silently. This module knows no files.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from statistics import fmean
@@ -73,34 +73,49 @@ class RunResults:
         return replace(self, rows=[replace(row, score=None) if row.is_silent else row for row in self.rows])
 
     def with_tasks(self) -> RunResults:
-        """Return the results with the task of each row. Few comparisons need tasks, and reading them takes most of the time."""
+        """Return the results with the task of each row. Few comparisons need those of both runs, and reading them takes time."""
         if self.read_task is None:
             return self
-        tasks = [self.read_task(row.values) for row in self.rows]
-        rows = [
-            replace(row, task=task, task_hash="" if task is None else task_key(task))
-            for row, task in zip(self.rows, tasks, strict=True)
-        ]
-        return replace(self, rows=rows, read_task=None)
+        return replace(self, rows=[self.with_task(row) for row in self.rows], read_task=None)
+
+    def with_task(self, row: ResultRow) -> ResultRow:
+        """Return a row with its task."""
+        if self.read_task is None:
+            return row
+        task = self.read_task(row.values)
+        return replace(row, task=task, task_hash="" if task is None else task_key(task))
 
 
 @dataclass(frozen=True, slots=True)
 class ResultPair:
-    """The results of one task in both runs; of repeats, the mean score and the first text."""
+    """The results of one task in both runs.
+
+    `a` and `b` have the mean score of repeats, and their text if it is the same in all; `a_rows` and `b_rows` are the repeats.
+    `task` is equal for equal tasks (prompt, context and reference) under different IDs, None if the task is unknown.
+    """
 
     key: str
     a: ResultRow
     b: ResultRow
+    a_rows: Sequence[ResultRow]
+    b_rows: Sequence[ResultRow]
+    task: Hashable = None
 
     @property
     def values(self) -> dict[str, Any]:
-        """The columns of the row, of A before B."""
-        return {**self.b.values, **self.a.values}
+        """The columns of the row, of A before B; its ID is one of them."""
+        return {**({} if self.a.id is None else {"id": self.a.id}), **self.b.values, **self.a.values}
 
     @property
     def same_answer(self) -> bool:
-        """Whether both runs have the same answer."""
-        return self.a.text is not None and self.a.text == self.b.text
+        """Whether both runs have the same answers, each equally often."""
+        a, b = self.answer_shares
+        return a == b and None not in a
+
+    @property
+    def answer_shares(self) -> tuple[dict[str | None, float], dict[str | None, float]]:
+        """The share of each answer among the repeats of A, and among those of B."""
+        return _shares(self.a_rows), _shares(self.b_rows)
 
 
 @dataclass(frozen=True)
@@ -171,7 +186,18 @@ def _by_key(rows: Iterable[ResultRow], key: Callable[[ResultRow], str]) -> dict[
 def _make_pairs(
     a: RunResults, b: RunResults, how: PairedBy, a_rows: dict[str, list[ResultRow]], b_rows: dict[str, list[ResultRow]]
 ) -> PairedResults:
-    both = [ResultPair(key, _mean_row(rows), _mean_row(b_rows[key])) for key, rows in a_rows.items() if key in b_rows]
+    both = [
+        ResultPair(
+            key,
+            _mean_row(rows),
+            _mean_row(b_rows[key]),
+            rows,
+            b_rows[key],
+            _task_identity(a, rows) or _task_identity(b, b_rows[key]),
+        )
+        for key, rows in a_rows.items()
+        if key in b_rows
+    ]
     missing = Counter((pair.a.score is None, pair.b.score is None) for pair in both)
     if not missing[False, False]:
         raise ConfigError(f"{a.name!r} and {b.name!r} have {pluralize(len(both), 'row')} in common, and none has a score in both")
@@ -195,7 +221,20 @@ def _mean_row(rows: list[ResultRow]) -> ResultRow:
         return first
     known = [score for score in scores if score is not None]
     mean = fmean(known) if len(known) == len(scores) else None
-    return ResultRow(first.id, first.task_hash, mean, first.text, first.values, first.task)
+    text = first.text if all(row.text == first.text for row in rows) else None
+    return ResultRow(first.id, first.task_hash, mean, text, first.values, first.task)
+
+
+def _task_identity(run: RunResults, rows: Sequence[ResultRow]) -> Hashable:
+    """Return what is equal for equal tasks: the hash of the task and its reference; None if the task is unknown."""
+    row = run.with_task(rows[0])
+    return (row.task_hash, row.task and row.task.reference) if row.task_hash else None
+
+
+def _shares(rows: Sequence[ResultRow]) -> dict[str | None, float]:
+    if len(rows) == 1:  # as most are
+        return {rows[0].text: 1.0}
+    return {text: n / len(rows) for text, n in Counter(row.text for row in rows).items()}
 
 
 def task_key(task: Task) -> str:

@@ -5,12 +5,16 @@ Both runs are batches in one journal, so that a second comparison repeats no cal
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from pathlib import Path
+from statistics import fmean
 from time import monotonic
 from typing import Any, cast
 
+from ..answers import as_answer_form
 from ..checks import format_value
 from ..core.serialize import pack
 from ..core.task import Task
@@ -18,11 +22,11 @@ from ..errors import BudgetExhaustedError, ConfigError, GradingError, RedraftErr
 from ..middleware import Budget
 from ..options import Options
 from ..runs import BatchReport, BatchSettings, batch
-from ..runs.config import columns_of, run_name
+from ..runs.config import columns_of
 from ..runs.dataset import open_dataset
-from ..session import Session, needs_judge, resolve_graders
+from ..session import Session, graders_for_columns, needs_judge, resolve_graders
 from ..settings import VALIDATION_SETTINGS, Settings
-from ..storage.journal import Journal
+from ..storage.journal import Journal, run_name
 from ..tables.sources import open_source
 from ..usage import NO_USAGE, Usage
 from ..validation.cases import LabelledCase
@@ -50,6 +54,21 @@ class ComparisonRun:
     usage: Usage = NO_USAGE
     _began: float = field(default_factory=monotonic, init=False)
     _names: list[str] = field(default_factory=list, init=False)
+
+    def check_judge(self, variants: Sequence[Any], tasks: Any, model: Any) -> None:
+        """Set the judge of both variants. Raises ConfigError for a wrong variant, or if each would be judged by its own model."""
+        own = [variant_settings(variant)[1] for variant in variants]
+        if self.judge is not None or not needs_judge(self.graders):
+            return
+        if any("model" in each for each in own) and (self.graders is not None or self._default_judge_grades(tasks)):
+            raise ConfigError("judge: name one model that judges both, or each would judge itself")
+        self.judge = None if self.graders is None else model
+
+    def _default_judge_grades(self, tasks: Any) -> bool:
+        """Whether neither the tasks nor the settings name something that grades."""
+        settings = self.settings
+        dataset = open_dataset(open_source(tasks), columns_of(settings.get("columns")), "error", settings.get("limit"))
+        return graders_for_columns(None, None, as_answer_form(settings.get("answer")), dataset.shape.columns) is None
 
     async def run(self, variant: Any, tasks: Any, model: Any) -> RunResults:
         """Answer the tasks by a variant, and grade the answers. Raises RedraftError if the run ended early."""
@@ -109,32 +128,36 @@ class ComparisonRun:
     async def win_rate(self, results: PairedResults, clusters: Sequence[Any] | None, level: float) -> WinRate:
         """Have the grader compare each pair of answers in both orders, and return the win rate of B.
 
-        Pairs of the same text are ties and take no call. Raises GradingError if no pair has a verdict in both orders.
+        Of repeats, the first of A meets the first of B, and so on; the win rate of a task is their mean. Pairs of the same text are
+        ties and take no call. Raises GradingError if no pair has a verdict in both orders.
         """
-        pairs = [pair for pair in results.pairs if pair.a.text is not None and pair.b.text is not None and _task_of(pair)]
-        if not pairs:
+        texts = {n: _text_pairs(pair) for n, pair in enumerate(results.pairs) if _task_of(pair)}
+        if not any(texts.values()):
             raise ConfigError("these runs do not tell their tasks and answers, so no grader can compare them")
-        names = {pair.key: n for n, pair in enumerate(results.pairs)}
-        shares: dict[str, tuple[float, float]] = {pair.key: (0.5, 0.5) for pair in pairs if pair.same_answer}
-        cases = [
-            LabelledCase(pair.key, "pair", cast("Task", _task_of(pair)), (str(pair.a.text), str(pair.b.text)), ranks=(0, 0))
-            for pair in pairs
-            if not pair.same_answer
-        ]
-        async for judged in self._judge_pairs(cases):
+        shares: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+        cases: dict[str, tuple[int, LabelledCase]] = {}
+        for n, answers in texts.items():
+            pair = results.pairs[n]
+            for both in answers:
+                if pair.same_answer or both[0] == both[1]:
+                    shares[n].append((0.5, 0.5))
+                else:
+                    id = f"{n}-{len(cases)}"
+                    cases[id] = n, LabelledCase(id, "pair", cast("Task", _task_of(pair)), both, ranks=(0, 0))
+        async for judged in self._judge_pairs([case for _, case in cases.values()]):
             self.usage += judged.usage
             if judged.stop_reason:
                 raise GradingError(
                     f"the comparison of answers ended early: {judged.outage or judged.stop_reason}", usage=self.usage
                 )
-            if (both := _wins_of_b(judged)) is not None:
-                shares[judged.case] = both
-        counted = [pair for pair in pairs if pair.key in shares]
+            if (found := _wins_of_b(judged)) is not None:
+                shares[cases[judged.case][0]].append(found)
+        counted = [n for n in texts if shares[n]]
         if not counted:
             raise GradingError("the grader gave no verdict in both orders on any pair", usage=self.usage)
-        of_pairs = None if clusters is None else [clusters[names[pair.key]] for pair in counted]
-        both_orders = zip(*(shares[pair.key] for pair in counted), strict=True)
-        return win_rate(*map(list, both_orders), clusters=of_pairs, confidence=level)
+        of_pairs = None if clusters is None else [clusters[n] for n in counted]
+        means = [[fmean(share[order] for share in shares[n]) for n in counted] for order in (0, 1)]
+        return win_rate(means[0], means[1], clusters=of_pairs, confidence=level)
 
     async def _judge_pairs(self, cases: Sequence[LabelledCase]) -> AsyncGenerator[JudgedCase, None]:
         settings = {name: value for name, value in self.settings.items() if name in VALIDATION_SETTINGS}
@@ -176,16 +199,6 @@ def _content_hash(own: Mapping[str, Any]) -> str:
     return hash_task({name: value for name, value in contents.items() if isinstance(value, str | int | float | bool)})[:8]
 
 
-def check_judge(variants: Sequence[Any], graders: Any, judge: Any, model: Any) -> Any:
-    """Return the judge of both variants. Raises ConfigError for a wrong variant, or if each would be judged by its own model."""
-    own = [variant_settings(variant)[1] for variant in variants]
-    if judge is not None or not needs_judge(graders):
-        return judge
-    if any("model" in each for each in own):
-        raise ConfigError("judge: name one model that judges both, or each would judge itself")
-    return model
-
-
 def ranks_answers(graders: Any) -> bool:
     """Return whether the graders compare answers. Raises ConfigError for a mixture, or several that do."""
     if graders is None:
@@ -217,6 +230,14 @@ def _graded_row(n: int, row: ResultRow) -> dict[str, Any]:
 
 def _task_of(pair: ResultPair) -> Task | None:
     return pair.a.task or pair.b.task
+
+
+def _text_pairs(pair: ResultPair) -> list[tuple[str, str]]:
+    """Return the answers of A and B side by side; the run with fewer repeats begins again."""
+    sides = [[row.text for row in rows if row.text is not None] for rows in (pair.a_rows, pair.b_rows)]
+    if not all(sides):
+        return []
+    return list(islice(zip(*map(cycle, sides), strict=False), max(map(len, sides))))
 
 
 def _wins_of_b(judged: JudgedCase) -> tuple[float, float] | None:

@@ -41,10 +41,10 @@ async def run(
 ) -> Any:
     """Call a module-level function in a worker; arguments and value are JSON values.
 
-    Raises ComputeLimitError after `seconds` of CPU time (None: 5), three times as long by the clock, over 2 GiB of memory, and
-    if the worker crashes; its message holds `failure_text` (such as "words:80-200 could not be checked") and `text_length` in
-    characters. Cancelling the call kills the worker. A ConfigError of the function is raised as such, anything else as
-    RuntimeError.
+    Raises ComputeLimitError after `seconds` of CPU time (None: 5), twenty times as long by the clock (Windows: three times), over
+    2 GiB of memory, and if the worker crashes; its message holds `failure_text` (such as "words:80-200 could not be checked") and
+    `text_length` in characters. Cancelling the call kills the worker. A ConfigError of the function is raised as such, anything
+    else as RuntimeError.
     """
     if _is_worker():
         return function(*arguments)

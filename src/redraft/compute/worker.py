@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import Any, BinaryIO
 
 IS_COMPUTE_WORKER = True  # read from `__main__`: a job that computes something else does so in this process
-WALL_PER_CPU_SECOND = 3.0  # seconds of wall time for each second of CPU time: other programs use the CPU, too
+WALL_PER_CPU_SECOND = 20.0 if hasattr(signal, "setitimer") else 3.0  # without a timer of the CPU this is the limit
 WATCHDOG_SECONDS = 5.0  # seconds after which the worker ends by itself if its parent did not end it
 
 

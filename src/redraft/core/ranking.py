@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .records import Candidate
+from .records import Candidate, Comparison, Feedback
 from .trace import Trace
 
 
@@ -44,7 +44,7 @@ class RankedAnswer:
 
 
 def ranking(trace: Trace) -> tuple[RankedAnswer, ...]:
-    """Return the answers, best first, and then those that were not graded. Tied answers are sorted by age.
+    """Return the answers, best first, and then those that were not graded. Tied and ungraded answers are sorted by age.
 
     The criteria are those of `Trace.best`, which comes first. Copies of their parents, and ungraded answers that an editor's
     repair replaced, are left out.
@@ -54,7 +54,8 @@ def ranking(trace: Trace) -> tuple[RankedAnswer, ...]:
         rank, tied = len(rows) + 1, len(group) > 1
         rows += [RankedAnswer(trace.by_id[id], rank, tied, trace.scores[id]) for id in group]
     listed = {row.candidate.id for row in rows} | trace.replaced_ids | trace.unchanged_ids
-    return (*rows, *(RankedAnswer(c, None) for c in trace.candidates if c.id not in listed))
+    ungraded = sorted((c for c in trace.candidates if c.id not in listed), key=lambda c: c is not trace.best)
+    return (*rows, *(RankedAnswer(c, None) for c in ungraded))
 
 
 def _tied_groups(trace: Trace) -> Iterator[list[int]]:
@@ -86,3 +87,29 @@ def _unrepaired_id(trace: Trace, candidate: Candidate) -> int:
     while candidate.role == "repair" and candidate.parent in trace.by_id:
         candidate = trace.by_id[candidate.parent]
     return candidate.id
+
+
+def rank_feedback(comparison: Comparison, candidate: int) -> Feedback:
+    """Return what a comparison says of one of its candidates: its rank, the whole order, and why. What to change is about the best.
+
+    The metadata has the `rank`, from 1, and the `ranking`.
+    """
+    c, rank = comparison, comparison.ranks[candidate] + 1
+    place = f"rank {rank} of {len(c.ranking)} ({c.order_text})"
+    return Feedback(
+        reason=f"{place}: {c.reason}" if c.reason else place,
+        actions=c.actions if rank == 1 else (),
+        done=c.done if rank == 1 else None,
+        candidate=candidate,
+        grader=c.grader,
+        repeat=c.repeat,
+        by=c.by,
+        usage=c.usage,
+        seconds=c.seconds,
+        metadata={"rank": rank, "ranking": list(c.ranking)},
+    )
+
+
+def ranked_text(trace: Trace) -> str:
+    """Return the widest ranking in words, such as "ranked 3 > 2 > 1 > 0", if graders only rank; "" for others."""
+    return f"ranked {trace.comparisons[-1].order_text}" if trace.comparisons and not trace.scorers else ""

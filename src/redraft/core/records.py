@@ -21,6 +21,7 @@ from ..slot_init import init_by_slots
 from ..usage import NO_USAGE, Usage
 
 Slot: TypeAlias = tuple[Any, ...]
+MAX_SHOWN_RANKS = 40
 
 
 class StopReason(StrEnum):
@@ -426,6 +427,15 @@ class Comparison:
     @property
     def slot(self) -> Slot:
         return ("comparison", tuple(sorted(self.ranking)), self.grader, self.repeat)
+
+    @property
+    def order_text(self) -> str:
+        """The ranking in one line, such as "2 > 0 = 1"; of very many candidates, the best."""
+        groups: dict[int, list[str]] = {}
+        for id, rank in [*self.ranks.items()][:MAX_SHOWN_RANKS]:
+            groups.setdefault(rank, []).append(str(id))
+        more = [f"{len(self.ranking) - MAX_SHOWN_RANKS:,} more"] if len(self.ranking) > MAX_SHOWN_RANKS else []
+        return " > ".join([*(" = ".join(groups[rank]) for rank in sorted(groups)), *more])
 
     @property
     def ranks(self) -> dict[int, int]:

@@ -459,6 +459,10 @@ class Trace:
         comparisons = [r for r in self.records if isinstance(r, Comparison)]
         return sorted(comparisons, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.repeat))
 
+    def rankings_of(self, candidate: int) -> list[Comparison]:
+        """Return the widest comparison of each grader that ranks a candidate."""
+        return [*{(c.grader, c.repeat): c for c in self.comparisons if candidate in c.ranking}.values()]
+
     @cached_view
     def graded_candidates(self) -> list[Candidate]:
         """The candidates that have a score or, if graders only rank, a place in the widest ranking.
@@ -481,16 +485,23 @@ class Trace:
         """The candidate to return; once the run has ended, the one that its outcome names.
 
         Criteria, in order: the most musts met, the highest score, the best rank in the widest comparison, done according to the
-        graders, the earliest (the latest if there are only critics). If nothing is graded, it is the last candidate.
+        graders, the earliest (the latest if there are only critics). If nothing is graded: the most musts met, then the most
+        other checks without a model, then a given response, then the latest.
         """
         if self.outcome and self.outcome.best in self.by_id:
             return self.by_id[self.outcome.best]
         if not self.graded_candidates:
-            return self.candidates[-1] if self.candidates else None
+            originals = [c for c in self.candidates if c.id not in self.unchanged_ids]
+            return max(originals, key=self._ungraded_merit, default=None)
         if len(self.graded_candidates) == 1:
             return self.graded_candidates[0]
         contenders = self.top_candidates([c.id for c in self.graded_candidates])
         return self.by_id[max(contenders) if self.only_critics else min(contenders)]
+
+    def _ungraded_merit(self, candidate: Candidate) -> tuple[float, int, bool, int]:
+        """Return what ungraded candidates are compared by (see `best`)."""
+        met = sum(self.grader_score(candidate.id, grader) == 1 for grader in self.graders.model_free)
+        return self.must_pass_rate(candidate.id), met, candidate.role == "given", candidate.id
 
     def top_candidates(self, ids: Sequence[int]) -> list[int]:
         """Return those of these graded candidates that tie for best: only their age distinguishes them (see `best`)."""
@@ -543,9 +554,14 @@ class Trace:
 
     @cached_view
     def score_history(self) -> list[float | None]:
-        """The scores of the candidates in order, without candidates that were replaced before they were fully graded."""
-        ids = [c.id for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
-        return [self.scores[id] for id in ids if not (self.scores[id] is None and id in self.replaced_ids)]
+        """The scores of `scored_candidates`."""
+        return [self.scores[c.id] for c in self.scored_candidates]
+
+    @property
+    def scored_candidates(self) -> list[Candidate]:
+        """The candidates in order, without candidates that were replaced before they were fully graded."""
+        changed = [c for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
+        return [c for c in changed if not (self.scores[c.id] is None and c.id in self.replaced_ids)]
 
     @cached_view
     def problems_by_attempt(self) -> dict[int, tuple[tuple[Any, ...], list[str]]]:

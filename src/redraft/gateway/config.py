@@ -67,7 +67,8 @@ class Retention:
 class Profile:
     """How requests to `refine/NAME` are answered, in the table [profiles.NAME].
 
-    `model`, `judge`: the name of a table [models.NAME], or a name that `connect` takes. `settings`: those of `refine`, by name.
+    `model`, `judge`: the name of a table [models.NAME], or a name that `connect` takes; "none" for no judge. `settings`: those of
+    `refine`, by name.
     `maximum`: the largest values of `target_score` and `max_iterations` that a request may choose. `pass_through`: texts; a
     request whose messages contain one of them is passed on unrefined (titles and tags of chat interfaces).
     `candidates`: how many answers are compared in a turn that calls tools; 1: the call is passed on.
@@ -75,7 +76,7 @@ class Profile:
 
     name: str
     model: str
-    judge: str | None = None
+    judge: str | Literal[False] | None = None
     graders: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     maximum: Mapping[str, float] = field(default_factory=dict)
@@ -223,7 +224,7 @@ def parse_config(table: Mapping[str, Any], beside: Path, env: Mapping[str, str],
 def default_config(model: str, env: Mapping[str, str], *, judge: str | None = None, folder: Path | None = None) -> GatewayConfig:
     """Return the configuration for one model with a name that `connect` takes: refine/default and pass/default."""
     served = served_model("default", model, env)
-    profile = Profile("default", served.name, judge)
+    profile = Profile("default", served.name, False if judge == "none" else judge)
     return GatewayConfig(folder or default_folder(), {served.name: served}, {profile.name: profile})
 
 
@@ -388,6 +389,8 @@ def _profile(name: str, table: Mapping[str, Any], models: Mapping[str, ServedMod
     values = _read_table(where, table, PROFILE_KEYS, PROFILE_SETTINGS)
     own = {key.replace("-", "_"): value for key, value in table.items()}
     settings = {key: value for key, value in own.items() if key in PROFILE_SETTINGS}
+    if values.get("judge") == "none":
+        values["judge"] = False
     for role in ("model", "judge"):
         _check_role(f"{where}.{role}", values.get(role), models, optional=role == "judge" or len(models) == 1)
     model = values.pop("model", None) or next(iter(models))
@@ -407,11 +410,11 @@ def _profile(name: str, table: Mapping[str, Any], models: Mapping[str, ServedMod
     )
 
 
-def _check_role(where: str, value: str | None, models: Mapping[str, ServedModel], *, optional: bool) -> None:
+def _check_role(where: str, value: str | Literal[False] | None, models: Mapping[str, ServedModel], *, optional: bool) -> None:
     """Check the model of a role: the name of a table, or a name that `connect` takes, which has a colon or a slash."""
-    if value is None and optional:
+    if not value and optional:
         return
-    if value is None:
+    if not value:
         raise ConfigError(f"{where} is missing: name one of the models {', '.join(models) or '(there are none)'}")
     if value in models:
         return

@@ -35,10 +35,11 @@ from ..errors import (
     RedraftError,
 )
 from ..plans import Plan
+from ..plans.self_refine import full_note
 from ..protocols import Store
 from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement
-from ..result import grader_messages, parsed_answer
-from ..session import Session
+from ..result import parsed_answer
+from ..session import Session, graders_of_run
 from ..usage import NO_USAGE, Usage
 from .config import GatewayLimits, Profile, ServedModel
 from .exchange import Answer, ChatRequest, GatewayError, Progress, invalid_request
@@ -104,6 +105,7 @@ class ProfileRefiner:
     profile: Profile
     models: ConnectedModels
     limits: GatewayLimits = GatewayLimits()
+    default_judge_note: str = field(default="", init=False)  # "" if the profile names what grades, or nothing is graded
     _prices: Mapping[str, tuple[float, float]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,9 +116,11 @@ class ProfileRefiner:
         self._prices = self.models.prices(*names)
         probe = ChatRequest("chat", f"refine/{profile.name}", {}, ({"role": "user", "content": "?"},))
         try:
-            self.prepare(probe, "probe")
+            prepared = self.prepare(probe, "probe")
         except GatewayError as error:
             raise ConfigError(f"profiles.{profile.name}: {error.message}") from None
+        if self.profile.refine != "none":
+            self.default_judge_note = prepared.refinement.session.default_judge_note
 
     def prepare(self, request: ChatRequest, trace_id: str) -> PreparedRequest:
         """Return a checked request, whose time begins to run. Raises GatewayError 400 for what cannot be honoured."""
@@ -126,13 +130,14 @@ class ProfileRefiner:
             raise invalid_request("messages", message)
         settings = {**self._settings(request, refines=refines), "store": log}
         options = make_options(settings, None if request.schema is None else (request.schema or {"type": "object"}))
-        graders = request_graders(request.options, self.profile)
         drafts = max(options.drafts, options.width or 1)
         connected, judge = self.models.model(self.profile.model), self.profile.judge
         writer = WriterModel(connected, request.parameters, drafts)
-        session = Session(options, writer, graders, self.models.model(judge) if judge else connected, self.models.limit_calls)
-        session.capabilities = self.models.capabilities
         try:
+            named, requirements = request_graders(request.options, self.profile), bool(request.options.requirements)
+            graders = graders_of_run(named, judge, options.answer, requirements=requirements)
+            session = Session(options, writer, graders, self.models.model(judge) if judge else connected, self.models.limit_calls)
+            session.capabilities = self.models.capabilities
             refinement = self._refinement(request, session)
         except ConfigError as error:
             raise GatewayError(400, "invalid_request", str(error), param=_parameter_of(str(error)), should_retry=False) from None
@@ -206,7 +211,8 @@ def tool_turn_plan(plan: Plan, drafts: int) -> Plan:
         needed = [s for s in steps if isinstance(s, Grade | Compare) or (isinstance(s, Generate) and s.id < drafts)]
         if needed or any(isinstance(step, Stop) for step in steps):
             return needed or steps
-        return [Stop(trace.best.id if trace.best else None, StopReason.DONE, "a turn that calls tools is not rewritten")]
+        note = full_note(trace, "a turn that calls tools is not rewritten")
+        return [Stop(trace.best.id if trace.best else None, StopReason.DONE, note)]
 
     return decide
 
@@ -269,15 +275,8 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
         score=trace.score,
         iterations=trace.iterations,
         stop=str(outcome.reason) if outcome else "",
-        reason=_reason_of(trace),
+        reason=outcome.note if outcome else "",
     )
-
-
-def _reason_of(trace: Trace) -> str:
-    """Return why a refinement ended; if no grader could say anything, with what went wrong in the first of them."""
-    note = trace.outcome.note if trace.outcome else ""
-    failures = grader_messages(trace) if trace.score is None else []
-    return f"{note}: {failures[0][:500]}" if failures and failures[0] not in note else note
 
 
 def own_usage(trace: Trace, candidate: Candidate) -> Usage:

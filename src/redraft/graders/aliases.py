@@ -2,8 +2,8 @@
 
 The table lists the 38 names in the registry of RM-Gallery and the 64 graders of OpenJudge. A name has either the `spec` of a grader
 that judges or computes the same thing, or none: then `note` says why, and `nearest` names what comes closest. `as_grader` and the
-command line accept a name as these libraries write it, and the classes of OpenJudge in snake case, too: `RelevanceGrader`,
-`relevance_grader`, `relevance`. A name of Redraft's own always means Redraft's grader.
+command line accept a name as these libraries write it, in snake case, and without "grader" or "reward" at its end, such as
+`relevance` and `detoxify`. A name of Redraft's own always means Redraft's grader.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Alias:
     def spellings(self) -> tuple[str, ...]:
         """The forms in which the name is accepted."""
         snake = WORD_START.sub("_", self.name).lower()
-        return tuple(dict.fromkeys((self.name, snake, snake.removesuffix("_grader"))))
+        return tuple(dict.fromkeys((self.name, snake, snake.removesuffix("_grader").removesuffix("_reward"))))
 
     @property
     def refusal(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +25,7 @@ from ..core.serialize import pack, unpack
 from ..core.task import Task
 from ..errors import ConfigError, RedraftError, StoreError
 from ..middleware.messages import SYSTEM_ROLES
-from ..own_code import fingerprint_name
+from ..own_code import fingerprint_name, is_own
 from ..protocols import JudgeClient, Requirement
 from ..requirements.spec import check_with_limit
 from ..threads import run_in_thread
@@ -41,6 +42,13 @@ MESSAGE_NEEDS = {  # what graders need of the messages of a task
     "trajectory": "a trajectory: give Task([...]) or a column 'messages' with `tool_calls` and the results (role tool)",
 }
 TOOL_RESULT_ROLES = ("tool", "function")
+
+
+TEXT_AS_OBJECT = re.compile(r"'str' object has no attribute|string indices must be|'str' object does not support")
+UNANNOTATED_HINT = (
+    "it was given the text of the answer: only a function whose first parameter is annotated, as in "
+    "`def grade(answer: {name})`, is given the object; a lambda cannot be"
+)
 
 
 @fingerprint_name("function")
@@ -157,13 +165,19 @@ class FunctionGrader:
             subject = await self._subject(candidate.text, form)
         except ValueError:
             return Feedback(0.0, f"not called: the answer is not valid as {form.name}", done=False)
-        if self.is_async:
-            result = await self.function(subject, *extra)
-        else:
-            result = await run_in_thread(self.function, subject, *extra)
-            if inspect.isawaitable(result):
-                result = await result
+        try:
+            result = await self._call(subject, *extra)
+        except (AttributeError, TypeError) as error:
+            if form is not None and form.is_json and isinstance(subject, str) and TEXT_AS_OBJECT.search(str(error)):
+                error.add_note(UNANNOTATED_HINT.format(name="dict" if form.accepts(dict) else form.name))
+            raise
         return as_feedback(result, self.name)
+
+    async def _call(self, *arguments: Any) -> Any:
+        if self.is_async:
+            return await self.function(*arguments)
+        result = await run_in_thread(self.function, *arguments)
+        return await result if inspect.isawaitable(result) else result
 
 
 def _excludes_text(annotation: Any) -> bool:
@@ -366,6 +380,12 @@ def check_columns(graders: Iterable[Any], columns: Any, data: str) -> None:
                     f"grader {grader.name!r} needs a {field}, and no column of {data} holds one: name the column with "
                     f"--column {field}=NAME (from Python: columns={{{field!r}: COLUMN}}), or choose another grader"
                 )
+
+
+def is_of_user(grader: Any) -> bool:
+    """Return whether a grader, or a part of it, is code of the user: a function, a class, a requirement or a type of answer."""
+    code = getattr(grader, "function", None) or type(getattr(grader, "requirement", grader))
+    return not is_own(code) or getattr(grader, "form", None) is not None or any(map(is_of_user, getattr(grader, "parts", ())))
 
 
 def check_forms(grader: Any, form: Any) -> None:

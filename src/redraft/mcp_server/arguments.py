@@ -48,8 +48,8 @@ class GradedBy(ToolInput):
     graders: list[Spec] = Field(
         default=[],
         max_length=MAX_SPECS,
-        description='Graders by name, such as "helpfulness", "code_quality", "checklist", "readability:max_grade=8". Default: the '
-        "requirements, and a model as judge if there is one. No files, code or URLs.",
+        description='Graders by name, such as "helpfulness", "code_quality", "checklist", "readability:max_grade=8". Default: '
+        "none beside requirements or a schema, else a model as judge. No files, code or URLs.",
     )
     rubric: dict[Annotated[str, Field(min_length=1, max_length=100)], Spec] = Field(
         default={},

@@ -11,7 +11,7 @@ from ..cards import Measure
 from ..core.records import Candidate
 from ..core.trace import Trace
 from ..grade_report import GradeReport, GraderFeedback, grader_feedback
-from ..result import Result, format_score
+from ..result import Result, broken_musts, format_score, headline
 from ..usage import Usage
 from ..validation.run import ValidationResult
 
@@ -102,6 +102,7 @@ class RefineResult(ToolResult):
     iterations: int
     stop: str = Field(description='Why the work ended, such as "target", "patience", "budget" or "deadline".')
     note: str
+    summary: str = Field(description="The scores of the first and of the best answer, and why the work ended, in words.")
     changes: list[AnswerVersion] = Field(description="Every version of the answer, in order.")
     usage: CallUsage
     trace_id: str | None = Field(description="The name of the stored trace; null if traces are not stored.")
@@ -118,6 +119,7 @@ class RefineResult(ToolResult):
             iterations=facts["iterations"],
             stop=str(result.stop),
             note=facts["note"],
+            summary=headline(result),
             changes=[AnswerVersion.from_candidate(trace, each) for each in trace.candidates],
             usage=CallUsage.from_usage(result.usage),
             trace_id=trace_id,
@@ -125,13 +127,7 @@ class RefineResult(ToolResult):
 
     def texts(self) -> list[str]:
         unmet = [f"not met: {', '.join(self.unmet)}"] if self.unmet else []
-        facts = [
-            f"score {format_score(self.score)}",
-            *unmet,
-            f"stopped: {self.stop}",
-            f"{self.iterations} rewrites",
-            str(self.usage),
-        ]
+        facts = [self.summary, *unmet, f"{self.iterations} rewrites", str(self.usage)]
         return [self.answer, " · ".join(facts)]
 
 
@@ -185,7 +181,7 @@ class CompareResult(ToolResult):
                 rank=row.rank,
                 tie=row.tied,
                 score=row.score,
-                unmet=[g.name for g in trace.scorers if g.must and trace.grader_score(row.candidate.id, g) != 1],
+                unmet=broken_musts(trace, row.candidate.id),
                 graders=opinions(each for each in grader_feedback(trace, row.candidate.id) if each.repeats or each.failure),
             )
             for row in result.ranking

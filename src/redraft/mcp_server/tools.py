@@ -18,8 +18,8 @@ from ..grading import GradeSettings, grade
 from ..options import Options
 from ..plans.self_refine import BestOfN
 from ..refinement import Refinement, prepare_refinement, run_refinement
-from ..result import Result
-from ..session import needs_judge
+from ..result import Result, conclusion_error, is_graded
+from ..session import graders_for_tasks, needs_judge
 from ..settings import GRADE_SETTINGS, VALIDATION_SETTINGS, Settings
 from ..validation.api import ValidationSettings, validate
 from ..validation.cases import LabelledCase, Verdict
@@ -53,23 +53,23 @@ async def refine_answer(call: RefineInput, bench: Workbench, progress: CallProgr
         raise ConfigError(NO_MODEL)
     task = _task(call, call, default=IMPROVE, response=call.draft or None)
     graders = bench.graders(call.graders, call.rubric)
-    _check_model(graders, model)
+    _check_model(graders, bench.named_judge or model)
     async with AsyncExitStack() as closing:
         store, trace_id = bench.open_trace(closing)
         chosen = {"target_score": call.target_score, "max_iterations": call.max_iterations, "store": store}
         settings = {**_settings(bench, progress), **{name: value for name, value in chosen.items() if value is not None}}
         options = Options.from_settings(cast("Settings", settings), call.answer_schema)
-        refinement = await prepare_refinement(task, model or False, graders, await bench.judge(model), options)
+        refinement = await prepare_refinement(task, model or False, graders, bench.named_judge, options)
         return RefineResult.from_result(await _finish(refinement, progress), trace_id)
 
 
 async def grade_answer(call: GradeInput, bench: Workbench, progress: CallProgress) -> GradeResult:
     """Grade an answer, and change nothing. Raises RedraftError."""
     task = _task(call, call, default=UNKNOWN_PROMPT, response=call.response)
-    graders = bench.graders(call.graders, call.rubric)
+    graders = graders_for_tasks(bench.graders(call.graders, call.rubric), bench.named_judge, None, [task])
     judge: Any = False
-    if needs_judge(graders) if graders else not call.requirements:
-        judge = await bench.judge(await bench.model(call.model)) or False
+    if needs_judge(graders):
+        judge = await bench.judge(call.model) or False
         _check_model(graders or [Judge()], judge or None)
     settings = {name: value for name, value in _settings(bench, progress).items() if name in GRADE_SETTINGS}
     return GradeResult.from_report(await grade(task, graders, judge, **cast("GradeSettings", settings)))
@@ -81,16 +81,21 @@ async def compare_answers(call: CompareInput, bench: Workbench, progress: CallPr
     if (blank := next((n for n, text in enumerate(call.answers) if is_blank(text)), None)) is not None:
         raise ConfigError(f"answers[{blank}] is blank, which is no answer: leave it out")
     trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(call.answers)))
-    graders = bench.graders(call.graders, call.rubric)
-    model: Any = None
-    if needs_judge(graders) if graders else not call.requirements:
-        model = await bench.judge(await bench.model(call.model))
-        graders = graders or [bench.grader("pairwise" if len(call.answers) <= MAX_PAIRWISE else "ranker")]
+    graders = bench.graders(call.graders, call.rubric) or []
+    judge, model = bench.named_judge, None
+    is_named = graders or call.requirements or judge is False
+    if not is_named or (judge and not needs_judge(graders)):
+        graders.append(bench.grader("pairwise" if len(call.answers) <= MAX_PAIRWISE else "ranker"))
+    if needs_judge(graders):
+        model = await bench.judge(call.model)
         _check_model(graders, model)
     plan = BestOfN(len(call.answers), repairs=False)
     options = Options.from_settings({**_settings(bench, progress), "plan": plan, "editor": False, "max_iterations": 0})
-    refinement = await prepare_refinement(trace, model or False, graders, None, options)
-    return CompareResult.from_result(await _finish(refinement, progress))
+    refinement = await prepare_refinement(trace, model or False, graders, judge, options)
+    result = await _finish(refinement, progress)
+    if not is_graded(result.trace):  # without a ranking there is nothing to return
+        raise conclusion_error(result)
+    return CompareResult.from_result(result)
 
 
 async def validate_grader(call: ValidateInput, bench: Workbench, progress: CallProgress) -> ValidateResult:
@@ -98,7 +103,7 @@ async def validate_grader(call: ValidateInput, bench: Workbench, progress: CallP
     grader = bench.grader(call.grader) if call.grader else Judge(call.rubric, "rubric")
     judge: Any = False
     if needs_judge([grader]):
-        judge = await bench.judge(await bench.model(call.model))
+        judge = await bench.judge(call.model)
         _check_model([grader], judge)
     cases = [_case(n, example) for n, example in enumerate(call.examples, 1)]
     judged = 0
@@ -190,7 +195,7 @@ TOOLS: dict[str, ToolEntry] = {
             "grade",
             "Grade an answer",
             "Grade an answer and change nothing: a score from 0 to 1, and for each grader the reason and what to change. With "
-            "requirements alone no model is called, and it is instant.",
+            "requirements alone no model is called, unless the server has a judge, and it is instant.",
             GradeInput,
             GradeResult,
             grade_answer,

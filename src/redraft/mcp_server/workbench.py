@@ -43,14 +43,14 @@ class Workbench:
     """The models and graders of a server. `close` closes the models.
 
     `models`: the names that a call may choose from, the first by default; each may be several, separated by commas. Empty: one is
-    looked for when it is needed. False: there is none. `judge`: the model that graders ask. `graders`: graders that calls may name
-    besides those that `foreign_grader` allows. `traces`: the folder in which the traces of refinements are stored.
+    looked for when it is needed. False: there is none. `judge`: the model that judges; False: none does. `graders`: those that
+    calls may name besides those that `foreign_grader` allows. `traces`: the folder in which the traces of refinements are stored.
     """
 
     def __init__(
         self,
         models: Collection[str] | Literal[False] = (),
-        judge: str | None = None,
+        judge: str | Literal[False] | None = None,
         limits: CallLimits = CallLimits(),
         *,
         graders: Mapping[str, Any] = {},
@@ -95,10 +95,14 @@ class Workbench:
         chosen = name or next(iter(self.model_names), None)
         return self._models[chosen] if chosen else None
 
-    async def judge(self, model: Any) -> Any:
-        """Return the model that graders ask: the named one, else the (first) model that writes; None if there is none."""
-        if self._judge_name:
-            return self._models[self._judge_name]
+    @property
+    def named_judge(self) -> Any:
+        """The model that whoever starts the server names as the judge; False for none, None if nothing is said."""
+        return self._models[self._judge_name] if self._judge_name else self._judge_name
+
+    async def judge(self, name: str | None) -> Any:
+        """Return the model that graders ask: the named judge, else the (first) model of a call; None if there is none."""
+        model = self.named_judge or await self.model(name)
         return model[0] if isinstance(model, list) else model
 
     def grader(self, spec: str) -> Any:

@@ -1,10 +1,51 @@
-"""Call functions before and after each call."""
+"""Call functions of the user before and after each call. What they raise ends nothing: it is noted."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import isawaitable
+from typing import Any
 
+from ..error_text import error_text
+from ..errors import error_name
 from ..protocols import AsyncFunction, R, S
+
+
+@dataclass(frozen=True)
+class CallbackErrors:
+    """What functions of the user raised that are called while a run goes on.
+
+    `counts` says how often, by a text such as "on_record raised ValueError: no"; `of_all` counts those of all tasks of a session.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    of_all: Counter[str] = field(default_factory=Counter)
+
+    async def call(self, name: str, function: Callable[[Any], object], argument: Any) -> None:
+        """Call the function `name` with the argument, and wait for its result if it is async. What it raises is noted."""
+        try:
+            if isawaitable(returned := function(argument)):
+                await returned
+        except Exception as error:  # noqa: BLE001  (a function of the user)
+            self._add(name, error)
+
+    def _add(self, name: str, error: Exception) -> None:
+        """Count an error; the first of its kind is logged, by its kind alone: its message may quote an answer."""
+        text = f"{name} raised {error_text(error)}"
+        if text not in self.of_all:
+            from ..log import log
+
+            log.warning("%s raised %s; the run goes on", name, error_name(error))
+        self.counts[text] += 1
+        self.of_all[text] += 1
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The errors of the task, each once, with their number if there are several."""
+        return tuple(f"{text} ({n:,} times)" if n > 1 else text for text, n in self.counts.items())
 
 
 def observe(
@@ -13,19 +54,23 @@ def observe(
     on_start: Callable[[S], object] | None = None,
     on_end: Callable[[S, R | BaseException], object] | None = None,
 ) -> AsyncFunction[S, R]:
-    """Call `on_start(argument)` before each call and `on_end(argument, result or error)` after it; their results are ignored."""
+    """Call `on_start(argument)` before each call and `on_end(argument, result or error)` after it; async ones are awaited.
+
+    Their results are ignored, and what they raise is logged.
+    """
+    errors = CallbackErrors()
 
     async def call_observed(argument: S) -> R:
         if on_start:
-            on_start(argument)
+            await errors.call("on_start", on_start, argument)
         try:
             result = await call(argument)
         except BaseException as error:
             if on_end:
-                on_end(argument, error)
+                await errors.call("on_end", partial(on_end, argument), error)
             raise
         if on_end:
-            on_end(argument, result)
+            await errors.call("on_end", partial(on_end, argument), result)
         return result
 
     return call_observed

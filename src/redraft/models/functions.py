@@ -110,7 +110,6 @@ class ScriptedModel:
         name: The name under which it is recorded.
 
     Attributes:
-        calls: Number of calls so far.
         messages: The messages of each call.
         requests: The request of each call, with temperature, tools and so on.
     """
@@ -124,7 +123,6 @@ class ScriptedModel:
             raise checks.invalid_argument("answers", "texts, Replies, functions or exceptions in a list", answers)
         self.name = name
         self.identity = f"scripted:{name}"
-        self.calls = 0
         self.messages: list[list[dict[str, Any]]] = []
         self.requests: list[Request] = []
         self._answer_count = 0
@@ -133,11 +131,15 @@ class ScriptedModel:
     def __repr__(self) -> str:
         return f"ScriptedModel({self.name!r}, {self.calls} calls so far)"
 
+    @property
+    def calls(self) -> int:
+        """Number of calls so far."""
+        return len(self.requests)
+
     async def complete(self, request: Request) -> Reply:
         sent = [dict(m) for m in request.messages]
         self.messages.append(sent)
         self.requests.append(request)
-        self.calls += 1
         for answer in self._answers:
             self._answer_count += 1
             return await self._resolve_answer(answer, sent)

@@ -43,7 +43,7 @@ from ..masking import (
 from ..middleware.messages import SYSTEM_ROLES
 from ..protocols import Format, Reply, Request
 from ..usage import Usage, current_entry
-from .endpoint_url import check_proxy, redacted_url, redirect_error
+from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal, malformed_response
 from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, without_none
 from .openai_responses import ErrorBody, error_from_status, read_tool_calls, reasoning_form, shorten, split_thinking
@@ -70,15 +70,26 @@ class ProviderModel(ExtraBodyTools):
         timeout: Seconds for a whole call.
         settings: Model settings of pydantic-ai for every request.
         proxy: A URL, or "env" for HTTP_PROXY, HTTPS_PROXY and NO_PROXY. None: no proxy.
+        api_key: The key, instead of that in the environment; only for a name.
+        base_url: The address of the vendor's API, if its provider takes one; only for a name.
 
     Raises:
         ConfigError: The name is unknown, a package or a key is missing, or a proxy cannot be configured.
     """
 
     def __init__(
-        self, spec: Any, *, timeout: float = 600.0, settings: Mapping[str, Any] | None = None, proxy: str | None = None
+        self,
+        spec: Any,
+        *,
+        timeout: float = 600.0,
+        settings: Mapping[str, Any] | None = None,
+        proxy: str | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
     ) -> None:
         self._spec = spec
+        access = {"api_key": clean_key(api_key), "base_url": base_url}
+        self._access = {name: value for name, value in access.items() if value is not None}
         if isinstance(spec, str):
             vendor, colon, name = spec.partition(":")
             self._spec = f"{VENDOR_ALIASES.get(vendor, vendor)}{colon}{name}"
@@ -89,7 +100,12 @@ class ProviderModel(ExtraBodyTools):
         self._models = LoopLocal(lambda: _EnteredModel(self._make_model()), _EnteredModel.close)
         check_proxy(proxy)
         model = self._make_model()
-        secrets = {*secrets_of(model), *secrets_in_proxy(proxy), *secrets_in_fields(self._settings)}
+        secrets = {
+            *secrets_of(model),
+            *([api_key.strip()] if api_key else []),
+            *secrets_in_proxy(proxy),
+            *secrets_in_fields(self._settings),
+        }
         self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
         mask_logs(secrets)
         self.provider, self.model_name = str(model.system), str(model.model_name)
@@ -111,7 +127,7 @@ class ProviderModel(ExtraBodyTools):
         return other
 
     def _make_model(self) -> Any:
-        model = _infer_model(self._spec)
+        model = _infer_model(self._spec, self._access)
         apply_http_policy(model, self._proxy, created_here=isinstance(self._spec, str))
         return model
 
@@ -167,14 +183,20 @@ class ProviderModel(ExtraBodyTools):
 # ---- models and requests
 
 
-def _infer_model(spec: Any) -> Any:
+def _infer_model(spec: Any, access: Mapping[str, str]) -> Any:
+    """Return the model of pydantic-ai; `access`: arguments of its provider. Raises ConfigError."""
     try:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
+        from pydantic_ai.providers import infer_provider, infer_provider_class
     except ImportError:
         raise ConfigError(f"{spec!r} {_INSTALL}") from None
     try:
-        return infer_model(spec)
+        return infer_model(spec, lambda name: infer_provider_class(name)(**access) if access else infer_provider(name))
+    except TypeError as error:
+        if not access:
+            raise
+        raise ConfigError(f"{spec!r} takes no {' and '.join(access)}: {_masked_message(error)}") from None
     except ImportError as error:
         raise ConfigError(f"{spec!r} {_INSTALL} ({shorten(_masked_message(error), 120)})") from None
     except (UserError, ValueError) as error:

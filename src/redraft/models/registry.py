@@ -1,7 +1,7 @@
 """Names of models: "openai:NAME", "ollama:NAME", "http://host/v1#NAME", "local:FILE", and "ollama/NAME" as in litellm.
 
-A key is sent only to the host it belongs to: OPENAI_API_KEY to the origin of OPENAI_BASE_URL (by default api.openai.com), and
-the key in a URL to that URL.
+A key is sent only to the host it belongs to: OPENAI_API_KEY to the origin of OPENAI_BASE_URL (by default api.openai.com), the key
+in a URL to that URL, the argument `api_key` to `base_url` or the host of the name, and a vendor's key to that vendor.
 """
 
 from __future__ import annotations
@@ -70,7 +70,15 @@ _SEPARATOR = re.compile(r",\s*(?=[\w.-]+[:/])")
 PREFIXES = ("openai:", *(f"{name}:" for name in LOCAL_SERVERS), "local:", "http://", "https://", *(f"{v}:" for v in VENDORS))
 
 
-def connect(model: Any, /, *, env: Mapping[str, str] | None = None, **options: Any) -> Model:
+def connect(
+    model: Any,
+    /,
+    *,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    env: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Model:
     """Return the model with a name. Nothing is sent.
 
     A model made from a name uses the proxy in REDRAFT_PROXY, unless `proxy` is among the options.
@@ -80,6 +88,10 @@ def connect(model: Any, /, *, env: Mapping[str, str] | None = None, **options: A
             `(messages) -> str`, sync or async, or a `Model`, which is returned as it is. Also a chat model of LangChain, a
             model of pydantic-ai, or a client of the openai package: `connect(client, model="gpt-4o-mini")` or
             `(client, "gpt-4o-mini")`.
+        api_key: The key for the model with this name, instead of that in the environment. It is sent to `base_url`, or to the
+            host of the name, and to no other.
+        base_url: The address of an OpenAI-compatible server with a model of this name, such as "https://host/v1"; for a vendor
+            such as "anthropic:NAME", the address of its API. Keys of the environment are not sent to it unless they belong to it.
         env: Environment in which keys are looked up. None means that of the process.
         **options: Passed to the client that is made, such as `headers` or `extra_body`.
 
@@ -87,13 +99,17 @@ def connect(model: Any, /, *, env: Mapping[str, str] | None = None, **options: A
         A model to pass as `model` or `judge`.
 
     Raises:
-        ConfigError: The name is unknown, or its key is missing.
+        ConfigError: The name is unknown, its key is missing, or an argument does not go with it.
     """
     checks.mapping("env", env, '{"OPENAI_API_KEY": "..."}')
     if isinstance(model, type):
         raise ConfigError(f"a model is an instance: write {model.__name__}(...), not the class")
+    access = _access(api_key, base_url)
     if isinstance(model, str):
-        return _model_from_name(model.strip(), os.environ if env is None else env, options)
+        environment = os.environ if env is None else env
+        return _model_from_name(model.strip(), environment, access, options)
+    if access:
+        raise ConfigError(f"{' and '.join(access)}: only the name of a model takes them; an object has its own key and address")
     if is_client_with_name(model):
         model, options = model[0], {"model": model[1]} | options
     elif isinstance(model, list | tuple):
@@ -136,7 +152,21 @@ def alternative_models(model: Any) -> Sequence[Any]:
     return model
 
 
-def _model_from_name(spec: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
+def _access(api_key: str | None, base_url: str | None) -> dict[str, str]:
+    """Return the arguments that are given. Raises ConfigError, which shows no key."""
+    for name, value in (("api_key", api_key), ("base_url", base_url)):
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{name} must be text or None, got {type(value).__name__}")
+        if value is not None and not value.strip():
+            raise ConfigError(f"{name} is blank: leave it out, or give one")
+    return {name: value.strip() for name, value in (("api_key", api_key), ("base_url", base_url)) if value is not None}
+
+
+def _model_from_name(spec: str, env: Mapping[str, str], access: Mapping[str, str], options: dict[str, Any]) -> Model:
+    prefix = spec.partition(":")[0]
+    if "base_url" in access and prefix.lower() not in {"http", "https", "local", *VENDORS}:
+        own_name = spec.partition(":")[2] if prefix in {"openai", *LOCAL_SERVERS} else spec
+        return _model_at_base_url(own_name.strip(), env, access, options)
     prefix, colon, name = canonical_name(spec).partition(":")
     if not colon or not name.strip():
         raise ConfigError(_unknown_model_message(spec))
@@ -144,8 +174,14 @@ def _model_from_name(spec: str, env: Mapping[str, str], options: dict[str, Any])
     if prefix == "local":
         from .llama_cpp import LocalModel
 
+        if access:
+            raise ConfigError(f"{' and '.join(access)}: a model in a local file takes none: leave it out")
         return LocalModel(name, **options)
+    if "api_key" in access and prefix not in VENDORS:
+        options = {"key": access["api_key"]} | options
     if name.startswith("//") and prefix.lower() in {"http", "https"}:
+        if "base_url" in access:
+            raise ConfigError("base_url: the name is an address already; give one of them")
         return _model_at_url(spec, env, options)
     if "://" in name and f"{prefix}:" in PREFIXES:
         raise _address_after_prefix_error(prefix, name)
@@ -157,7 +193,9 @@ def _model_from_name(spec: str, env: Mapping[str, str], options: dict[str, Any])
         from .pydantic_ai import ProviderModel
 
         with_proxy: dict[str, Any] = {"proxy": env.get("REDRAFT_PROXY", "").strip() or None}
-        return ProviderModel(f"{prefix}:{name}", **with_proxy | options)
+        if "base_url" in access and "api_key" not in access:
+            raise ConfigError(f"base_url: give api_key, too: the key of {prefix} in the environment is sent to its own host only")
+        return ProviderModel(f"{prefix}:{name}", **{**with_proxy, **access, **options})
     raise ConfigError(_unknown_model_message(spec))
 
 
@@ -194,6 +232,20 @@ def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) ->
         raise ConfigError(f"the query of an address comes before the name of the model: {shown}?QUERY#NAME")
     if not name:
         raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models {shown}` lists the names)")
+    if "key" in options and parse_base_url(url)[1]:
+        raise ConfigError(f"api_key: the address {shown} has a key already; give one of them")
+    return connect_endpoint(name, with_version(url), env, **options)
+
+
+def _model_at_base_url(name: str, env: Mapping[str, str], access: Mapping[str, str], options: dict[str, Any]) -> Model:
+    """Return the model with a name at the address in `access`. Raises ConfigError."""
+    url = access["base_url"]
+    if not name:
+        raise ConfigError("the name of the model is missing beside base_url")
+    if "api_key" in access:
+        if parse_base_url(url)[1]:
+            raise ConfigError("api_key: base_url has a key already; give one of them")
+        options = {"key": access["api_key"]} | options
     return connect_endpoint(name, with_version(url), env, **options)
 
 

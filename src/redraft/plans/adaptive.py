@@ -36,7 +36,7 @@ from .regrading import (
     scoring_judges,
     second_looks,
 )
-from .self_refine import SelfRefine, best_so_far, only_unreadable_grades, stop_for_tool_calls
+from .self_refine import SelfRefine, best_so_far, only_failed_grades, stop_for_tool_calls
 from .unseen import trace_before, unjudged_refinement, without_judges
 
 MAX_WIDTH = 64  # steps of one round
@@ -280,8 +280,8 @@ class Adaptive(NoiseAwarePlan):
         return own or self.priors.tasks >= MIN_LEARNED_TASKS
 
     def retry_first_round(self, trace: Trace, left: Left) -> Sequence[Step]:
-        """Return the steps after first drafts of which no grade could be read: their grades again, then one more text."""
-        if not only_unreadable_grades(trace):
+        """Return the steps after first drafts at which graders failed: grades that could not be read again, then one more text."""
+        if not only_failed_grades(trace):
             return []
         calls = self.calls_left(trace)
         again = next((steps for c in trace.candidates if (steps := repeated_unreadable_grades(trace, c))), [])

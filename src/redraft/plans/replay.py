@@ -6,9 +6,11 @@ returns the step that wrote it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..core.engine import Plan
+from ..core.ranking import rank_feedback
 from ..core.records import Candidate, Feedback
 from ..core.steps import Generate, Refine
 from ..core.task import Message, message_text
@@ -23,11 +25,12 @@ class CandidateStep:
     Attributes:
         candidate: The answer.
         parent: The candidate that it was made from, or None.
-        feedback: The feedback on `parent`, from which the prompt was made.
+        feedback: The feedback on `parent`, from which the prompt was made. A ranking is feedback without a score, with the rank
+            at the beginning of its reason and in its metadata.
         messages: The messages that were sent to the model that writes; () if no model wrote the answer, None if they are unknown.
         grades: The feedback on this candidate.
         score: Its score by the graders, in [0, 1], or None.
-        usage: The usage of writing and grading it.
+        usage: The usage of writing and grading it; a ranking belongs to the last candidate in it.
     """
 
     candidate: Candidate
@@ -64,15 +67,24 @@ def _candidate_step(trace: Trace, plan: Plan | None, candidate: Candidate) -> Ca
     parent = None if candidate.parent is None else trace.by_id.get(candidate.parent)
     grades = trace.feedback[candidate.id]
     own = () if trace.is_unchanged(candidate) else grades  # a copy shares the grades of its parent, which were paid once
+    rankings = [c for c in trace.comparisons if max(c.ranking, default=None) == candidate.id]
+    first = {(c.grader, c.repeat): c for c in reversed(trace.comparisons) if candidate.id in c.ranking}.values()
     return CandidateStep(
         candidate,
         parent,
-        trace.feedback[parent.id] if parent else (),
+        (*trace.feedback[parent.id], *_rankings_before(trace, candidate, parent.id)) if parent else (),
         _messages_of(trace, plan, candidate),
-        grades,
+        (*grades, *(rank_feedback(comparison, candidate.id) for comparison in first)),
         trace.scores[candidate.id],
-        sum((feedback.usage for feedback in own), candidate.usage + NO_USAGE),
+        sum([*(each.usage for each in own), *(each.usage for each in rankings)], candidate.usage + NO_USAGE),
     )
+
+
+def _rankings_before(trace: Trace, candidate: Candidate, parent: int) -> Iterator[Feedback]:
+    """Yield what the comparisons that preceded a candidate say of its parent."""
+    if trace.comparisons:
+        before = replace(trace, records=trace.records[: trace.records.index(candidate)], resumed_at=0)
+        yield from (rank_feedback(comparison, parent) for comparison in before.rankings_of(parent))
 
 
 def _messages_of(trace: Trace, plan: Plan | None, candidate: Candidate) -> tuple[Message, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,11 +12,13 @@ from ..core.ranking import top_answers
 from ..core.records import Candidate, Outcome, StopReason
 from ..core.steps import Compare, Generate, Grade, Repair, Round, Step, Stop
 from ..core.stopping import StopRule, done, max_iterations, patience, target, tool_calls
-from ..core.trace import PanelGrader, Trace
+from ..core.trace import MAX_REASON_CHARS, PanelGrader, Trace
+from ..errors import EXTERNAL_ERRORS
 from ..own_code import fingerprint_name
 from .prompts import DraftPrompt, Prompts, RefinePrompt
 
 GIVE_UP_REASONS = {StopReason.PATIENCE, StopReason.MAX_ITERATIONS}  # a budget or deadline that ended the run takes precedence
+GRADING = {"grade", "compare"}  # the roles of steps that grade
 UNREADABLE_ERROR = "BadResponseError"  # the error of a judge whose answer cannot be read
 MAX_DRAFTS = 1000
 
@@ -121,14 +124,14 @@ class SelfRefine:
 
     def stop_or_refine(self, trace: Trace) -> Sequence[Step]:
         """Return a stop with its reason, or the next refinement."""
-        if (end := self.stop_by_rules(trace)) and not self.should_retry_unreadable(trace):
+        if (end := self.stop_by_rules(trace)) and not self.should_retry_ungraded(trace):
             return [end]
         parent = self.select_parent(trace)
         return [self.prompts.refinement(trace, parent)] if parent else []
 
-    def should_retry_unreadable(self, trace: Trace) -> bool:
-        """Whether no grade of the first drafts could be read, and there is no refinement yet, whose grade may be readable."""
-        return bool(trace.failures) and only_unreadable_grades(trace) and not trace.iterations and self.stop(trace) is None
+    def should_retry_ungraded(self, trace: Trace) -> bool:
+        """Whether graders failed at all first drafts, and there is no refinement yet, which they may be able to grade."""
+        return bool(trace.failures) and only_failed_grades(trace) and not trace.iterations and self.stop(trace) is None
 
     def stop_by_rules(self, trace: Trace) -> Stop | None:
         """Return the stop by a rule or a fatal failure; None if there is none."""
@@ -137,9 +140,9 @@ class SelfRefine:
         if end and not (failure and failure.stop_reason and end.reason in GIVE_UP_REASONS):
             return Stop(best, *end)
         if failure:
-            return Stop(best, failure.stop_reason or StopReason.FAILED, failure.message)
+            return Stop(best, failure.stop_reason or StopReason.FAILED, full_note(trace, failure.message))
         if not trace.graded_candidates:
-            return Stop(best, StopReason.FAILED, nothing_graded_note(trace) if trace.candidates else "there is no answer")
+            return Stop(best, StopReason.FAILED, full_note(trace) or "there is no answer")
         return None
 
 
@@ -163,10 +166,26 @@ def missing_grades(trace: Trace, candidates: Sequence[Candidate], graders: Seque
     ]
 
 
-def nothing_graded_note(trace: Trace) -> str:
-    """Return that nothing could be graded, and the reasons of the graders."""
-    reasons = "; ".join(f"{grader}: {reason}" for grader, reason in trace.unscored_reasons.items() if reason)
-    return f"nothing could be graded{f' ({reasons})' if reasons else ''}"
+def full_note(trace: Trace, note: str = "") -> str:
+    """Return the note of a stop; if there are answers and none is graded, with what the best of them lacks."""
+    if not trace.candidates or trace.graded_candidates:
+        return note
+    return "; ".join(filter(None, [note, missing_grades_text(trace)]))
+
+
+def missing_grades_text(trace: Trace) -> str:
+    """Return which graders failed, or gave no score, and which had not answered when the work ended."""
+    said = dict(trace.unscored_reasons)
+    failures = sorted(trace.failures.values(), key=lambda f: str(f.step_slot))
+    said |= {f.step_slot[2]: f.message[:MAX_REASON_CHARS] for f in failures if f.role in GRADING and not f.stop_reason}
+    reasons = "; ".join(f"{grader}: {reason}" for grader, reason in said.items() if reason)
+    given = Counter(f.grader for f in trace.feedback[trace.best.id]) if trace.best else Counter[str]()
+    missing = [g.name for g in trace.scorers or trace.panel if g.name not in said and given[g.name] < g.repeats]
+    waiting = f"{' and '.join('the judge' if name == 'judge' else name for name in missing)} had not answered" if missing else ""
+    has_score = any(f.score is not None for feedback in trace.feedback.values() for f in feedback)
+    what = "no answer was graded by all graders" if has_score else "nothing could be graded"
+    failed = f"{what}{f' ({reasons})' if reasons else ''}" if said or not missing else ""
+    return "; ".join(filter(None, [failed, waiting]))
 
 
 def stop_for_tool_calls(trace: Trace, missing_drafts: Callable[[Trace], Sequence[Generate]]) -> Sequence[Step]:
@@ -195,10 +214,10 @@ def repairable_candidates(trace: Trace) -> list[Candidate]:
     return [c for c in texts if c.id not in repaired and not trace.is_unchanged(c) and needs_repair(trace, c)]
 
 
-def only_unreadable_grades(trace: Trace) -> bool:
-    """Whether nothing is graded only because the answers of graders could not be read."""
-    unreadable = all(f.error == UNREADABLE_ERROR for f in trace.failures.values() if f.role == "grade")
-    return unreadable and bool(trace.candidates) and not trace.graded_candidates and trace.fatal_failure is None
+def only_failed_grades(trace: Trace) -> bool:
+    """Whether nothing is graded, and no grader failed for an external cause, so that another text may be graded."""
+    external = any(f.error in EXTERNAL_ERRORS for f in trace.failures.values() if f.role == "grade")
+    return not external and bool(trace.candidates) and not trace.graded_candidates and trace.fatal_failure is None
 
 
 def needs_repair(trace: Trace, candidate: Candidate) -> bool:

@@ -12,6 +12,7 @@ from itertools import repeat
 from math import fsum, sqrt
 from typing import NamedTuple, TypeAlias
 
+from ..bounded_cache import BoundedCache
 from .likelihood import MIN_PRECISION, ScoreInterval, Site, Vector, update_sites
 from .lineage import Node, NoisyScore, Observations
 from .priors import Priors
@@ -101,8 +102,7 @@ def after_observation(mean: float, variance: float, value: Site) -> tuple[float,
 
 
 FilterKey: TypeAlias = tuple[tuple[TextScores, ...], float, float, Priors]
-FILTER_CACHE: dict[FilterKey, FilteredScores] = {}  # the oldest is dropped first
-MAX_CACHED_FILTERS = 1024
+FILTER_CACHE: BoundedCache[FilterKey, FilteredScores] = BoundedCache(1024)
 
 
 def cached_filter(tree: GaussianTree, texts: tuple[TextScores, ...]) -> FilteredScores:
@@ -110,8 +110,6 @@ def cached_filter(tree: GaussianTree, texts: tuple[TextScores, ...]) -> Filtered
     settings = tree.shape.repeat_noise_weight, tree.shape.threshold_sd, tree.priors
     filtered = FILTER_CACHE.get((texts, *settings))
     if filtered is None:
-        while len(FILTER_CACHE) >= MAX_CACHED_FILTERS:
-            del FILTER_CACHE[next(iter(FILTER_CACHE))]
         prefix = FILTER_CACHE.get((texts[:-1], *settings))
         filtered = prefix.copy() if prefix else FilteredScores()
         for i in range(len(texts) - 1 if prefix else 0, len(texts)):

@@ -13,6 +13,7 @@ from math import dist, sqrt
 from operator import add, mul, sub
 from typing import NamedTuple, TypeAlias
 
+from ..bounded_cache import BoundedCache
 from .likelihood import Vector
 from .lineage import THRESHOLD_SD, Node, TreeShape
 from .priors import Priors
@@ -373,16 +374,13 @@ def cached_tree(shape: TreeShape, priors: Priors) -> GaussianTree:
     """Return the cached tree for this shape; a new one extends that of its prefix if it is cached."""
     tree = TREE_CACHE.get((shape, priors))
     if tree is None:
-        while len(TREE_CACHE) >= MAX_CACHED_TREES:
-            del TREE_CACHE[next(iter(TREE_CACHE))]
         nodes, *others = shape
         prefix = TREE_CACHE.get((TreeShape(nodes[:-1], *others), priors)) if len(nodes) > 1 else None
         tree = TREE_CACHE[shape, priors] = GaussianTree(shape, priors, prefix)
     return tree
 
 
-TREE_CACHE: dict[tuple[TreeShape, Priors], GaussianTree] = {}  # the oldest is dropped first
-MAX_CACHED_TREES = 1024
+TREE_CACHE: BoundedCache[tuple[TreeShape, Priors], GaussianTree] = BoundedCache(1024)
 
 
 def dot(a: Iterable[float], b: Iterable[float]) -> float:

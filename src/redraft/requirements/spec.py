@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,23 +38,29 @@ class RequirementKind(NamedTuple):
 
 
 _MODULES = ("length", "content", "data", "language", "layout", "typography")  # of the kinds, in the order of the lists of them
-_KINDS: dict[str, dict[str, RequirementKind]] = {f"{__package__}.{module}": {} for module in _MODULES}  # by module
+_registered: list[tuple[str, RequirementKind]] = []  # with their names
 
 
-@cache
 def kinds() -> Mapping[str, RequirementKind]:
     """Return every kind by its name. Few runs have a requirement, so their modules are loaded by the first call."""
+    return _kinds_when(len(_registered))
+
+
+@lru_cache(maxsize=1)
+def _kinds_when(count: int) -> Mapping[str, RequirementKind]:
+    """Return every kind by its name; `count` is how many are registered, or were so before other threads registered more."""
+    del count
     for module in _MODULES:
         import_module(f".{module}", __package__)
-    return {name: kind for registered in _KINDS.values() for name, kind in registered.items()}
+    places = {f"{__package__}.{module}": place for place, module in enumerate(_MODULES)}
+    return dict(sorted([*_registered], key=lambda each: places.get(each[1].parser.__module__, len(places))))
 
 
 def register_kind(name: str, help: str, example: str, *, reads_files: bool = False) -> Callable[[Parser], Parser]:
     """Return a decorator that registers a parser of `name:ARGUMENT`; the parser receives ARGUMENT ("" if there is none)."""
 
     def register(parser: Parser) -> Parser:
-        _KINDS.setdefault(parser.__module__, {})[name] = RequirementKind(parser, help, example, reads_files)
-        kinds.cache_clear()
+        _registered.append((name, RequirementKind(parser, help, example, reads_files)))
         return parser
 
     return register

@@ -26,8 +26,8 @@ from ..options import ROLE_ARGUMENTS, Options
 from ..perform import Roles
 from ..plans import Plan
 from ..plans.prompts import prompts_of
-from ..refinement import resolve_model
-from ..session import Session, default_graders
+from ..refinement import log_default_judge, resolve_model
+from ..session import Session, graders_for_columns
 from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings
 from ..storage.journal import Journal
 from ..sync import run_sync
@@ -129,11 +129,6 @@ class BatchRun:
             await self._load(list_errors=list_errors)
 
     @property
-    def has_tests(self) -> bool:
-        """Whether the data have a column of tests; False until the rows are read."""
-        return self._data is not None and bool(self._data[0].shape.columns.tests)
-
-    @property
     def is_stopped(self) -> bool:
         """Whether `stop` was called."""
         return self._stop_now is not None
@@ -145,11 +140,13 @@ class BatchRun:
         session, plan = await self._session(self.config.options)
         try:
             self._check(dataset, summary, session)
+            self._name_default_judge(session)
             preview = await asyncio.to_thread(preview_run, self.config, dataset, summary, session, plan, explain=explain)
-            row = next(dataset.rows(summary.duplicates, _ignore))
             notice = await asyncio.to_thread(self._output_notice, dataset, summary, RowKeys(session, plan))
-            lines = (*preview.summary, notice) if notice else preview.summary
-            return replace(preview, summary=lines, prompts=await sample_prompts(session, plan, row.task))
+            preview = replace(preview, summary=(*preview.summary, notice)) if notice else preview
+            rows = dataset.rows(summary.duplicates, _ignore)
+            task = next((row.task for row in rows if session.grades(row.task)), None)
+            return replace(preview, prompts=await sample_prompts(session, plan, task)) if task else preview
         finally:
             await session.close()
 
@@ -196,7 +193,6 @@ class BatchRun:
         if self._data is None:
             try:
                 self._data = await asyncio.to_thread(self._read)
-                self.graders = default_graders(self.graders, self.config.options.answer, has_tests=self.has_tests)
             except UnusableDatasetError as error:
                 if list_errors:
                     await asyncio.to_thread(self._list_errors, error)
@@ -233,7 +229,15 @@ class BatchRun:
     async def _session(self, options: Options, endpoints: LimitedEndpoints | BatchEndpoints | None = None) -> tuple[Session, Plan]:
         """Return the session of the run and the plan for its rows. Without endpoints it is only for checks."""
         hold = endpoints.hold if endpoints else check_batch_model if self.config.engine == "provider-batch" else None
-        return await make_session(self.config, self.model, self.graders, self.judge, options, hold)
+        dataset, _ = await self._load()
+        graders = graders_for_columns(self.graders, self.judge, options.answer, dataset.shape.columns)
+        return await make_session(self.config, self.model, graders, self.judge, options, hold)
+
+    def _name_default_judge(self, session: Session) -> None:
+        """Log and say which model the default judge asks, if nothing is named that grades."""
+        log_default_judge(session)
+        if self.say and (note := session.default_judge_note):
+            self.say(note)
 
     async def _open(self, resources: AsyncExitStack) -> tuple[BatchJob, Executor]:
         """Open everything that the run needs; return its job and its executor."""
@@ -255,6 +259,7 @@ class BatchRun:
         budget = config.options.budget or (Budget() if config.engine == "local" else None)  # an empty one tracks what is spent
         session, plan = await self._session(replace(config.options, cache=cache, budget=budget), endpoints)
         session.notify = self.say
+        self._name_default_judge(session)
         if isinstance(endpoints, BatchEndpoints):
             session = endpoints.session(session)
             resources.push_async_callback(endpoints.aclose)
@@ -299,7 +304,7 @@ class BatchRun:
 
     def _executor(self, session: Session, ready: ReadyProcesses) -> Executor:
         config, say = self.config, self.say or _ignore
-        models = (session.writer or False, self.graders, session.judge)
+        models = (session.writer or False, session.graders, session.judge)
         if config.engine == "ray":
             return ShardedExecutor(RayPool(config.ray_address, config.shards), models, say)
         if self._workers:

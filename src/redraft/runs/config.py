@@ -36,6 +36,7 @@ from ..settings import (
     check_settings,
     setting,
 )
+from ..storage.journal import run_name
 from ..storage.schema import Durability
 from ..tables.columns import TaskColumns
 from ..tables.writers import output_suffix
@@ -287,11 +288,6 @@ def lists_errors(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(first, dict) and first.keys() == {"location", "message"}
-
-
-def run_name(file: str) -> str:
-    """Return the default name of the run that writes a file."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", file).strip("-")[:64] or "run"
 
 
 # The rest of this file is written by scripts/docs.py from `BatchFields` and `BatchCallbacks`.

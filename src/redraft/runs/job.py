@@ -19,12 +19,13 @@ from typing import Any, Protocol
 
 from ..errors import StoreError
 from ..graders.judging.stored_judge import judge_data
+from ..middleware.observe import CallbackErrors
 from ..models.pricing import FREE
 from ..plans import NoiseAwarePlan, Plan
 from ..quality.lineage import llm_graders
 from ..quality.priors import Priors
 from ..session import Session
-from ..storage.journal import Journal
+from ..storage.journal import Journal, display_name
 from ..tables.writers import Output, merge_columns, result_column_names
 from ..telemetry import record_run
 from .allocation import BudgetAllocator, budget_unit
@@ -281,6 +282,7 @@ class BatchJob:
             output=self.config.output,
             journal=str(self.config.journal),
             excess=self.session.budget_tracker.excess,
+            callback_errors=CallbackErrors(self.session.callback_errors).texts,
             priors=None if priors == Priors() else priors.to_dict(),
             initial_prior_tasks=priors.tasks,
             prior_refits=self.online_priors.schedule.summary if self.online_priors else (),
@@ -334,7 +336,7 @@ class BatchJob:
         key = self.session.priors_key
         if key is None or self.scheduler.reason or not self.progress.processed_rows:
             return report
-        source = f"run {config.name} in {config.journal}, {{rows:,}} of {self.summary.total:,} rows"
+        source = f"run {display_name(config.name, config.output)} in {config.journal}, {{rows:,}} of {self.summary.total:,} rows"
         try:
             saved = await online.save_for_other_runs(key, source)
         except StoreError as error:

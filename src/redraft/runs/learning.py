@@ -28,7 +28,7 @@ from ..quality.labelled_figures import UNLABELLED, LabelledFigures
 from ..quality.likelihood import Z_95
 from ..quality.lineage import llm_graders, observe
 from ..quality.priors import Priors
-from ..refinement import TaskInput, resolve_model
+from ..refinement import TaskInput, open_session, resolve_model
 from ..session import Session
 from ..settings import CALIBRATION_SETTINGS, Settings
 from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
@@ -234,10 +234,11 @@ async def calibrate(
         RedraftError: No task could be graded; the error of the first one.
     """
     options = _checked_options(settings, calls, say)
-    inputs, writer = as_tasks(tasks), await resolve_model(model)
-    session = Session(options, writer, graders, judge)
+    inputs, writer = as_tasks(tasks), await resolve_model(model) or False
+    session = await open_session(inputs, writer, graders, judge, options)
     try:
         per_task, key, known = calls_for_one_task(session), session.priors_key, session.labelled_figures
+        note = session.default_judge_note
     finally:
         await session.close()
     chosen = evenly_chosen(inputs, calls // per_task)
@@ -246,10 +247,12 @@ async def calibrate(
             "tasks: there is none" if not inputs else f"calls must be at least {per_task}, which one task takes, got {calls}"
         )
     if say:
+        if note:
+            say(note)
         count = f"{len(chosen):,} of {pluralize(len(inputs), 'task')}"
         say(f"calibrating: {count}, {per_task} calls each: at most {len(chosen) * per_task:,} calls")
     limits: Any = {**settings, "budget": replace(options.budget or Budget(), calls=limit_of(options.budget, calls))}
-    results = await refine_many(chosen, writer if writer is not None else False, graders, judge, plan=CalibrationPlan(), **limits)
+    results = await refine_many(chosen, writer, session.graders, judge, plan=CalibrationPlan(), **limits)
     observations = [each for result in results if (each := observe(result.trace)).scores]
     if not observations:
         raise next((result.error for result in results if result.error), RedraftError("no answer was graded"))

@@ -118,6 +118,11 @@ class BatchProgress:
         return self.done + self.failed + self.unfinished - self.reused
 
     @property
+    def ended_rows(self) -> int:
+        """The number of rows that ended, in this run or in an earlier one."""
+        return self.done + self.failed + self.unfinished + self.not_started
+
+    @property
     def _finished(self) -> int:
         """The number of rows that ended in this run and were not cut short."""
         return self.done + self.failed - self.reused
@@ -125,7 +130,7 @@ class BatchProgress:
     @property
     def remaining(self) -> int | None:
         """The number of rows that have not ended."""
-        return None if self.total is None else max(0, self.total - self.done - self.failed - self.unfinished - self.not_started)
+        return None if self.total is None else max(0, self.total - self.ended_rows)
 
     @property
     def seconds(self) -> float:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
+from html import escape
 from math import sqrt
 from typing import Any
 
 from ..core.records import StopReason
+from ..text import strip_control_sequences
 from ..usage import Usage
 from .forecast import RunForecast
 from .progress import BatchProgress, Mean, format_price
@@ -180,6 +182,7 @@ class BatchReport:
         prior_rows: The number of rows of this run to which the priors were fitted that are offered to other runs (0: none).
         second_looks: The number of additional grades of first answers, made to learn how noisy judges are; `usage` includes them.
         saved_prior_tasks: The number of tasks behind the priors that are saved for other runs now.
+        callback_errors: What `on_record` and `on_step` raised, in words; the run went on.
     """
 
     rows: int
@@ -224,6 +227,7 @@ class BatchReport:
     forecast: RunForecast | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     score_bases: Mapping[str, int] = field(default_factory=dict)
+    callback_errors: tuple[str, ...] = ()
 
     @property
     def resumable(self) -> bool:
@@ -277,12 +281,17 @@ class BatchReport:
             "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
             *(f"{kind}, for example: {why}" for kind, why in self.reasons.items()),
+            *self.callback_errors,
             f"best answer violates a must: {self.broken:,}" if self.broken else "",
             *budget_and_priors(self.as_data()).values(),
             self._payment_line(),
             *(self.forecast.summary() if self.forecast else []),
         ]
         return list(filter(None, lines))
+
+    def _repr_html_(self) -> str:
+        rows, *lines = (escape(strip_control_sequences(line)) for line in self.summary())
+        return f"<p>{rows}</p><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
 
     def _idle_line(self) -> str:
         """Return a line for a run in which no row was left to do; "" for others."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..answers import AnswerForm
-from ..core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
+from ..core.records import Candidate, Comparison, Failure, Feedback, Outcome, Record, StopReason
 from ..core.trace import PanelGrader, Trace
 from ..core.visible_tests import hidden_results
 from ..errors import RedraftError
@@ -44,7 +44,7 @@ KEPT = "kept"  # the column of the answers that mode "best" keeps, if it keeps s
 FORECAST = "forecast"  # the column of the expected quality of an answer that no judge graded, with `unseen_last`
 OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {"judge_score"}  # no grader's column has these names
 NOT_STARTED = "not_started"
-NOT_BEGUN = {StopReason.BUDGET, StopReason.DEADLINE}  # the ends of a row that was not begun, if no answer was graded
+NOT_BEGUN = {StopReason.BUDGET, StopReason.DEADLINE}  # the ends of a row that was not begun
 TOLERANCE = 1e-9
 
 
@@ -65,7 +65,7 @@ class RowResult:
         worse: A refinement or a repair scored lower than the first answer.
         unsure: The best answer scores higher than the first, but with too few grades to rule out noise.
         truncated: The best answer was cut off.
-        error_kind: The class of the error; "not_started" if no budget or time was left; "" without an error.
+        error_kind: The class of the error; "not_started" if no budget or time was left to begin; "" without an error.
     """
 
     status: Status
@@ -112,9 +112,9 @@ def row_result(trace: Trace, answer: AnswerForm[Any] | None = None, more: Mappin
     stop = trace.outcome.reason if trace.outcome else StopReason.CANCELLED
     status = _status(trace, stop)
     error = None if status == "done" else _error(trace, stop)
-    if stop in NOT_BEGUN and not trace.graded_candidates:
+    if stop in NOT_BEGUN and not has_begun(trace):
         return not_started_result(error.message if error else "", more)
-    spent = usage_columns(sum_usage([record for record in trace.records if record.__class__ is not Failure]))
+    spent = usage_columns(_spent(trace))
     columns = _columns(trace, stop, error, answer, spent)
     if more:
         columns.update(more)
@@ -122,6 +122,22 @@ def row_result(trace: Trace, answer: AnswerForm[Any] | None = None, more: Mappin
     truncated = bool(trace.best and trace.best.truncated)
     kind = error.error if error and status == "failed" else ""
     return RowResult(status, columns, iterations, *score_change(trace), truncated, kind)
+
+
+def has_begun(trace: Trace) -> bool:
+    """Whether work on a row has begun: there is more than its given answers, or a call was made that failed."""
+    return any(
+        record.usage.calls > 0 if isinstance(record, Failure) else not isinstance(record, Outcome) and record.by != "given"
+        for record in trace.records
+    )
+
+
+def _spent(trace: Trace) -> Usage:
+    """Return the usage of the records; if no answer is graded, with that of what failed, unknown where a call was not answered."""
+    spent = sum_usage([record for record in trace.records if record.__class__ is not Failure])
+    for failure in () if trace.graded_candidates else trace.failures.values():
+        spent += failure.usage.as_answer(failure.usage.cost)
+    return spent
 
 
 def _status(trace: Trace, stop: StopReason) -> Status:
@@ -152,7 +168,7 @@ def _columns(
         "diagnosis": diagnosis.kind.value if diagnosis else None,
         **spent,
         "error": format_error(error) if error else None,
-        "broken": "; ".join(broken_musts(trace)) or None if trace.graded_candidates else None,
+        "broken": "; ".join(broken_musts(trace)) or None,
         **({KEPT: kept_json(trace)} if trace.outcome and trace.outcome.kept else {}),
     }
 

@@ -57,7 +57,16 @@ from .dataset import PendingRow
 from .endpoints import ROW
 from .progress import BatchProgress
 from .row_key import short_hash
-from .row_result import RowResult, failed_result, grader_columns, grader_values, hidden_values, not_started_result, row_result
+from .row_result import (
+    RowResult,
+    failed_result,
+    grader_columns,
+    grader_values,
+    has_begun,
+    hidden_values,
+    not_started_result,
+    row_result,
+)
 
 UNTRIED_ENDS = {"fatal", "outage"}  # if one of these ends the run, a row without an answer counts as not tried
 
@@ -163,8 +172,8 @@ class RowRunner:
             trace = store.trace or refinement.trace
             self._note_end(trace)
             result = await self._result_of(trace)
-            if self.run_end.reason in UNTRIED_ENDS and result.status == "open" and all(c.by == "given" for c in trace.candidates):
-                result = not_started_result(self.run_end.message)
+            if self.run_end.reason in UNTRIED_ENDS and result.status == "open" and not trace.graded_candidates:
+                result = self._without_grade(trace, result)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  (a row's data and its graders may raise anything)
@@ -185,11 +194,17 @@ class RowRunner:
         if row.result:
             return row.result
         trace = self.journal.trace(self.config.name, row.id) if row.is_current else None
-        if trace and trace.graded_candidates:
+        if trace and has_begun(trace):
             return await self._result_of(
                 with_outcome(trace, self.plan_for(row), StopReason(self.run_end.reason), self.run_end.message)
             )
         return not_started_result(self.run_end.message)
+
+    def _without_grade(self, trace: Trace, result: RowResult) -> RowResult:
+        """Return the result of a row without a grade that the end of the run cut short: with the reason as its error."""
+        if not (trace.candidates and has_begun(trace)):
+            return not_started_result(self.run_end.message)
+        return replace(result, columns={**result.columns, "error": self.run_end.message})
 
     async def _result_of(self, trace: Trace) -> RowResult:
         """Return the result of a trace, with the columns of hidden tests, and in mode "grade" those of the graders."""
@@ -364,9 +379,9 @@ async def make_session(  # noqa: PLR0917
     if config.mode == "grade":
         options = replace(options, max_iterations=0, editor=False)
         judge = next(iter(alternative_models(model)), None) if judge is None else judge
-        judge = False if judge is None and graders is not None and not needs_judge(graders) else judge
+        judge = False if judge is None and not needs_judge(graders) else judge
         writer, judge = False, await resolve_model(judge)
-    session = Session(options, await resolve_model(writer), graders, judge, hold)
+    session = Session(options, await resolve_model(writer), graders, judge or None, hold)
     session.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))

@@ -7,6 +7,7 @@ necessary. Callers mask secrets.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from math import inf
 from operator import attrgetter
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypedDict, get_type_hints
 
@@ -129,6 +130,22 @@ class RunInfo:
     started_at: str
     updated_at: str
     counts: Mapping[Status, int]
+
+    @property
+    def display_name(self) -> str:
+        """The name for people: that of the file that the run writes, unless the run was given a name of its own."""
+        return display_name(self.name, self.metadata.get("output"))
+
+
+def display_name(run: str, output: str | None) -> str:
+    """Return the name of a run for people: that of the file that it writes, unless it was given a name of its own."""
+    file = PurePath(output or "-").name
+    return file if file != "-" and run_name(file) == run else run
+
+
+def run_name(file: str) -> str:
+    """Return the default name of the run that writes a file."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", file).strip("-")[:64] or "run"
 
 
 @dataclass(slots=True)

@@ -275,7 +275,8 @@ def outcome_error(trace: Trace) -> str | None:
     """Return the kind of error that a refinement ended with; None if it ended as its plan wanted, or at a limit."""
     reason = trace.outcome.reason if trace.outcome else None
     if reason is StopReason.FAILED:
-        return clean(trace.fatal_failure.error) if trace.fatal_failure else "GradingError"
+        failure = trace.fatal_failure or min(trace.failures.values(), key=lambda f: str(f.step_slot), default=None)
+        return clean(failure.error) if failure else "GradingError"
     return "CancelledError" if reason is StopReason.CANCELLED else None
 
 

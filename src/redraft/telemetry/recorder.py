@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +65,11 @@ def configured_recorder() -> Recorder | None:
         _logs.get_logger_provider(),
         os.environ.get(CONTENT_VARIABLE, "").strip().lower(),
     )
-    if _RECORDER is None or _RECORDER.key != key:
-        _RECORDER = Recorder(key)
-    return _RECORDER if _RECORDER.is_active else None
+    if (recorder := _RECORDER) is None or recorder.key != key:
+        with _LOCK:  # two recorders would count twice
+            if (recorder := _RECORDER) is None or recorder.key != key:
+                _RECORDER = recorder = Recorder(key)
+    return recorder if recorder.is_active else None
 
 
 def _is_unconfigured() -> bool:
@@ -329,6 +332,9 @@ class Recorder:
 
 
 _RECORDER: Recorder | None = None
+_LOCK = RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 @dataclass

@@ -112,11 +112,12 @@ def with_two_rows(
     confidence: float,
     other_variance: float = 0.0,
 ) -> tuple[float, float]:
-    """Return the interval of a mean of differences, widened to contain that with two more rows, one of each direction.
+    """Return the interval of a mean of differences, widened to contain that with two more clusters, one of each direction.
 
-    This is Bonett and Price's adjustment for scores of 0 and 1, extended to other scores: the two rows are as large as the rows
-    that differ are on average (root mean square); as the largest one, if fewer than six clusters are higher or fewer than six
-    lower; and as 1 if no row differs, for then nothing is known of the size of differences. `of_clusters` are the sums of the
+    This is Bonett and Price's adjustment for scores of 0 and 1, extended to other scores: the differences of the two are as large
+    as the rows that differ are on average (root mean square); as the largest one, if fewer than six clusters are higher or fewer
+    than six lower; and as 1 if no row differs, for then nothing is known of the size of differences. The two have as many rows as
+    clusters have on average, so that repeats of all rows in their clusters change nothing. `of_clusters` are the sums of the
     differences, `sums` those that the mean is of, and `other_variance` is added to its variance.
     """
     np: Any = m.import_library("numpy")
@@ -124,6 +125,7 @@ def with_two_rows(
     if differences.any():
         few = min((of_clusters > 0).sum(), (of_clusters < 0).sum()) < FEW_DIFFERENCES
         size = abs(differences).max() if few else sqrt((differences**2).sum() / np.count_nonzero(differences))
-    wider = clustered_mean(np.append(sizes, [1.0, 1.0]), np.append(sums, [size, -size]))
+    rows = sizes.mean()
+    wider = clustered_mean(np.append(sizes, [rows, rows]), np.append(sums, [size * rows, -size * rows]))
     half = t_half_width((wider.variance or 0.0) + other_variance, freedom, confidence)
     return min(interval[0], wider.value - half), max(interval[1], wider.value + half)

@@ -66,11 +66,12 @@ def ppi_mean(
         unlabelled_clusters: The cluster of each unlabelled answer. A cluster is labelled wholly or not at all.
         confidence: The confidence of the interval, between 0 and 1.
 
-    With judge weight w, the estimate is w mean(unlabelled scores) + mean(labels - w scores). The weight minimises the variance of
-    independent rows, limited to [0, 1]. The variance is that of a jackknife over clusters, which determines the weight anew each
-    time: few labels make it uncertain. The interval has Student's t, with the degrees of freedom of both means (Satterthwaite). If
-    the labels are 0 and 1, it is Wilson's, for as many rows as would have that variance, and if fewer than five are of one kind, it
-    contains that of the labels alone.
+    With judge weight w, the estimate is w mean(unlabelled scores) + mean(labels - w scores). The weight minimises the variance
+    of independent rows, limited to [0, 1]; each cluster is one degree of freedom. The variance is that of a jackknife over
+    clusters, which determines the weight anew each time: few labels make it uncertain. The interval has Student's t, with the
+    degrees of freedom of both means (Satterthwaite). If the labels are 0 and 1, it is Wilson's, for as many rows as would have
+    that variance, and if fewer than five are of one kind (rows of a cluster count as one), it contains that of the labels
+    alone.
 
     Sources: Angelopoulos et al., "Prediction-powered inference" (2023), and Angelopoulos, Duchi and Zrnic, "PPI++" (2023), for the
     estimate; for the variance MacKinnon, Nielsen and Webb, "Cluster-robust inference" (2023).
@@ -230,17 +231,22 @@ def labels_needed(
 
 
 class _Sums(NamedTuple):
-    """Sums over rows: of 1, the label, the score, their product, and the squared score; as numbers, or arrays of clusters."""
+    """Sums over rows: of 1, the label, the score, their product, and the squared score; then the number of clusters.
+
+    They are numbers, or arrays with an element for each cluster.
+    """
 
     rows: Any = 0.0
     label: Any = 0.0
     score: Any = 0.0
     product: Any = 0.0
     square: Any = 0.0
+    clusters: Any = 0.0
 
     @classmethod
     def by_cluster(cls, numbers: Any, labels: Any, scores: Any) -> _Sums:
-        return cls(*cluster_sums(numbers, labels, scores, labels * scores, scores * scores))
+        found = cls(*cluster_sums(numbers, labels, scores, labels * scores, scores * scores))
+        return found._replace(clusters=found.rows**0)
 
     @property
     def total(self) -> _Sums:
@@ -351,14 +357,20 @@ def _jackknife(labelled: _Sums, others: _Sums | None) -> _Point:
 
 
 def _ppi_point(labelled: _Sums, others: _Sums) -> tuple[Any, Any]:
-    """Return the estimate and the judge's weight: cov(label, score) / (var(score, all rows) (1 + n / N)), limited to [0, 1]."""
+    """Return the estimate and the judge's weight: cov(label, score) / (var(score, all rows) (1 + n / N)), limited to [0, 1].
+
+    A cluster is one degree of freedom of these, so that rows which are repeated in their cluster change nothing.
+    """
     np: Any = m.import_library("numpy")
     n, n_others = labelled.rows, others.rows
     if not np.any(n_others):
         return labelled.label / n, 0.0 * n
-    every = n + n_others
-    variance = (labelled.square + others.square - (labelled.score + others.score) ** 2 / every) / (every - 1)
-    covariance = (labelled.product - labelled.label * labelled.score / n) / np.maximum(n - 1, 1)
+    every, clusters = n + n_others, labelled.clusters + others.clusters
+    variance = (labelled.square + others.square - (labelled.score + others.score) ** 2 / every) / (
+        every * (clusters - 1) / clusters
+    )
+    freedom = n * np.maximum(labelled.clusters - 1, 1) / labelled.clusters
+    covariance = (labelled.product - labelled.label * labelled.score / n) / freedom
     known = variance > 0
     weight = np.where(known, np.clip(covariance / np.where(known, variance, 1.0) / (1 + n / n_others), 0, 1), 0.0)
     return weight * others.score / n_others + (labelled.label - weight * labelled.score) / n, weight
@@ -373,9 +385,9 @@ def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> L
     if found.interval and found.standard_error and 0 < share < 1:
         quantile = (found.interval[1] - found.interval[0]) / 2 / found.standard_error
         intervals = [m.score_interval(share, share * (1 - share) / found.standard_error**2, quantile)]
-    rare = min(rows.labels.sum(), (1 - rows.labels).sum()) < RARE_LABELS
+    n = int(rows.clusters.max()) + 1
+    rare = min(rows.labels.sum(), (1 - rows.labels).sum()) * n / len(rows.labels) < RARE_LABELS
     if rare or not intervals:
-        n = int(rows.clusters.max()) + 1
         intervals += [m.wilson_interval(float(rows.labels.mean()) * n, n, confidence) or (0.0, 1.0)]
     return replace(found, value=share, interval=(min(low for low, _ in intervals), max(high for _, high in intervals)))
 

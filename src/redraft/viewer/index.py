@@ -30,7 +30,7 @@ from .row_query import RowQuery
 
 T = TypeVar("T")
 
-SCHEMA = 2
+SCHEMA = 3
 ROWS_PER_READ = 250
 SYNC_SECONDS = 2.0  # between two looks at a journal
 MAX_COMPUTED = 300  # values that are kept

@@ -97,12 +97,12 @@ def run_source(library: RunLibrary, entry: RunEntry, kind: AnnotationKind) -> La
         chosen = (trace.candidates[0], trace.best) if is_pair else (trace.best,)
         return _item(id, trace, chosen, ("first answer", "best answer") if is_pair else ("best answer",))
 
-    return LabelSource(entry.info.name, information, read)
+    return LabelSource(entry.info.display_name, information, read)
 
 
 def two_runs_source(libraries: tuple[RunLibrary, RunLibrary], entries: tuple[RunEntry, RunEntry]) -> LabelSource:
     """Return the best answers of the rows that two runs have in common, as pairs."""
-    names = tuple(entry.info.name for entry in entries)
+    names = tuple(entry.info.display_name for entry in entries)
     indexes = [library.build(entry).ready_index() for library, entry in zip(libraries, entries, strict=True)]
     numbers: list[dict[str, int]] = []
     rows: list[dict[str, dict[str, float]]] = []

@@ -119,13 +119,13 @@ class ViewerPages:
         info = self._index(entry).info()
         return self._page(
             "overview.html",
-            info.name,
+            info.display_name,
             entry=entry,
             page="overview",
             figures=figures,
             live=is_live(info.updated_at, figures.open),
             uplift_chart=charts.uplift_histogram(figures),
-            iteration_chart=charts.iteration_curves([(info.name, figures)]),
+            iteration_chart=charts.iteration_curves([(info.display_name, figures)]),
             run_facts=list(run_facts(entry)),
         )
 
@@ -138,7 +138,7 @@ class ViewerPages:
         page = index.page(query, whole_number(request.query_params.get("offset")) or 0, ROWS_PER_PAGE)
         return self._page(
             "rows.html",
-            f"Rows of {entry.info.name}",
+            f"Rows of {entry.info.display_name}",
             entry=entry,
             page="rows",
             query=query,
@@ -214,7 +214,7 @@ class ViewerPages:
         index = self._index(entry)
         return self._page(
             "graders.html",
-            f"Graders of {entry.info.name}",
+            f"Graders of {entry.info.display_name}",
             entry=entry,
             page="graders",
             graders=index.computed("graders", lambda: part_figures(index, "grader")),
@@ -292,7 +292,7 @@ class ViewerPages:
     def _comparison_values(self, entry: RunEntry, other: RunEntry) -> dict[str, Any]:
         """Return what the page of a comparison shows. Raises ConfigError if the runs have no row in common."""
         first, second = self._index(entry), self._index(other)
-        names = (entry.info.name, other.info.name)
+        names = (entry.info.display_name, other.info.display_name)
         if names[0] == names[1]:
             names = (f"{names[0]} (A)", f"{names[1]} (B)")
         figures = [(name, self._run_figures(each)) for name, each in zip(names, (entry, other), strict=True)]
@@ -335,7 +335,7 @@ class ViewerPages:
     def _building(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, BuildingError)
         values: dict[str, Any] = {"entry": error.entry, "page": "", "build": error.build, "reload_seconds": 1}
-        return self._page("building.html", error.entry.info.name, **values)
+        return self._page("building.html", error.entry.info.display_name, **values)
 
     def _failure(self, request: Request, error: Exception) -> Response:
         status = error_status(error)
@@ -433,5 +433,5 @@ def whole_number(text: str | None) -> int | None:
 
 
 def _has_duplicates(entries: list[RunEntry]) -> bool:
-    names = [entry.info.name for entry in entries]
+    names = [entry.info.display_name for entry in entries]
     return len(set(names)) < len(names)

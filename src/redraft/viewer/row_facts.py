@@ -12,6 +12,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
+from ..comparison.results import hash_task
 from ..core.task import message_text
 from ..errors import StoreError
 from ..jsontext import loads, replace_lone_surrogates
@@ -27,6 +28,7 @@ MAX_ITERATIONS = 1_000
 MAX_NUMBER = 2**40  # of calls, tokens, USD and seconds: SQLite can add up those of all rows
 SCORE_ERROR = 1e-6  # by which rounding may move a score out of 0 to 1
 UNREADABLE = "unreadable"
+TASK_FIELDS = ("messages", "context", "reference")  # by which tasks are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class RowFacts:
         broken: Whether the best answer violates a must.
         rewritten: Whether the best answer is another than the first.
         answer: A hash of the best answer, the same for equal answers; "" if there is none.
+        task: A hash of the task, the same for equal tasks (prompt, context and reference); "" if it is unknown.
         search: Text that a search finds, in lower case.
         scores: What each grader and each criterion says.
         by_iteration: The best score after each iteration, and the calls and the cost of its answers.
@@ -95,6 +98,7 @@ class RowFacts:
     broken: bool = False
     rewritten: bool = False
     answer: str = ""
+    task: str = ""
     search: str = ""
     scores: tuple[PartScore, ...] = ()
     by_iteration: tuple[tuple[float | None, int | None, float | None], ...] = ()
@@ -148,6 +152,7 @@ def _read_facts(row: StoredRow, position: int) -> RowFacts:
         broken=columns.get("broken") is not None,
         rewritten=outcome.get("best") is not None and outcome["best"] != _first_id(records),
         answer=sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()[:16] if answer else "",
+        task=hash_task([header["task"].get(name) for name in TASK_FIELDS]) if header["task"]["messages"] else "",
         search=f"{id[:MAX_NAME]}\n{prompt[:MAX_SEARCH]}\n{answer[:MAX_SEARCH]}".casefold(),
         scores=tuple(islice(_part_scores(records, outcome.get("best")), MAX_PARTS)),
         by_iteration=by_iteration[:MAX_ITERATIONS],

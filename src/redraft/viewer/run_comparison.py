@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..checks import format_value
-from ..comparison.estimates import build_report
+from ..comparison.estimates import ComparisonSettings, PairedScores, build_report
 from ..comparison.report import ComparisonReport
 from ..comparison.results import ResultPair, ResultRow, RunResults, pair_results
 from ..runs.row_result import TOLERANCE
@@ -68,14 +68,16 @@ class RunComparison:
 def compare_runs(first: RunIndex, second: RunIndex, names: tuple[str, str]) -> RunComparison:
     """Compare two runs by the best score of each row. Raises ConfigError if they have no row in common with two scores."""
     paired = pair_results(*(_results(index, name) for index, name in zip((first, second), names, strict=True)))
-    rows = sorted((RowDifference.of(pair) for pair in paired.pairs), key=lambda row: row.difference)
+    unsorted = [RowDifference.of(pair) for pair in paired.pairs]
+    rows = sorted(unsorted, key=lambda row: row.difference)
     bins = [0] * BINS
     for row in rows:
         bins[min(BINS - 1, max(0, int((row.difference + 1) / 2 * BINS)))] += 1
-    wins = [1.0 if row.difference > TOLERANCE else 0.0 if row.difference < -TOLERANCE else 0.5 for row in rows]
+    wins = [1.0 if row.difference > TOLERANCE else 0.0 if row.difference < -TOLERANCE else 0.5 for row in unsorted]
+    clusters = PairedScores(paired.pairs, ComparisonSettings()).clusters
     return RunComparison(
         build_report(paired),
-        paired_difference([0.5] * len(wins), wins),
+        paired_difference([0.5] * len(wins), wins, clusters=clusters),
         tuple(row for row in reversed(rows[-MOVERS:]) if row.difference > TOLERANCE),
         tuple(row for row in rows[:MOVERS] if row.difference < -TOLERANCE),
         tuple(bins),
@@ -84,8 +86,8 @@ def compare_runs(first: RunIndex, second: RunIndex, names: tuple[str, str]) -> R
 
 def _results(index: RunIndex, name: str) -> RunResults:
     """Return the rows of a run as results; hashes stand for the answers."""
-    found = index.read("SELECT number, id, best, answer FROM rows ORDER BY position, number")
-    rows = [ResultRow(id, "", best, answer or None, {"number": number}) for number, id, best, answer in found]
+    found = index.read("SELECT number, id, task, best, answer FROM rows ORDER BY position, number")
+    rows = [ResultRow(id, task, best, answer or None, {"number": number}) for number, id, task, best, answer in found]
     return RunResults(name, "redraft", rows, "best_score")
 
 

@@ -21,9 +21,9 @@ from ..core.trace import Trace
 from ..documents import open_regular
 from ..errors import ConfigError, StoreError
 from ..jsontext import dumps_text
-from ..runs.config import JOURNAL, run_name
+from ..runs.config import JOURNAL
 from ..runs.row_result import row_result
-from ..storage.journal import Journal, RunInfo
+from ..storage.journal import Journal, RunInfo, run_name
 from ..storage.schema import wal_path
 from ..storage.trace_file import read_trace
 from .figures import run_figures
@@ -232,7 +232,7 @@ def copy_trace(trace: Trace, source: Path, target: Path) -> None:
     """Write a journal with one run that has this trace as its only row."""
     run, id = run_name(source.name), trace.task.id or source.name
     with Journal(target) as journal:
-        journal.update_run(run, invocation=1, last_full_invocation=1)
+        journal.update_run(run, invocation=1, last_full_invocation=1, output=source.name)
         journal.begin_row(run, id, 0, "", {}, dumps_text(trace.header()))
         journal.append_records(run, id, 0, [record_to_json(record) for record in trace.records])
         result = row_result(trace)

@@ -55,9 +55,9 @@ def write_page(run: str | Path, path: str | Path, *, name: str | None = None) ->
         StoreError: The run cannot be read.
     """
     with RunLibrary([Path(run)]) as library:
-        entries = [entry for entry in library.entries() if name in {None, entry.info.name}]
+        entries = [entry for entry in library.entries() if name in {None, entry.info.name, entry.info.display_name}]
         if len(entries) != 1:
-            names = ", ".join(repr(entry.info.name) for entry in library.entries()) or "none"
+            names = ", ".join(repr(entry.info.display_name) for entry in library.entries()) or "none"
             raise ConfigError(f"run={str(run)!r} with name={name!r} does not mean one run: there are {names}")
         write_atomic(path, static_page(library, entries[0]))
 
@@ -72,12 +72,12 @@ def static_page(library: RunLibrary, entry: RunEntry) -> str:
     templates = make_templates(standalone=True)
     return templates.render(
         "static.html",
-        title=info.name,
+        title=info.display_name,
         head=_head(),
         entry=entry,
         figures=figures,
         uplift_chart=charts.uplift_histogram(figures),
-        iteration_chart=charts.iteration_curves([(info.name, figures)]),
+        iteration_chart=charts.iteration_curves([(info.display_name, figures)]),
         run_facts=list(run_facts(entry)),
         rows=rows,
         shown=len(rows),

@@ -25,7 +25,7 @@ retries = 0
 [profiles.slow]
 model = "scripted"
 graders = ["words:6-"]
-deadline = 1.0
+deadline = 3.0
 retries = 0
 """
 

@@ -68,7 +68,7 @@ class GatewayProcess:
 
         A request is logged shortly after its reply.
         """
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         count, since = len(self.logged_requests(path)), time.monotonic()
         while time.monotonic() < end and (count < at_least or time.monotonic() - since < SETTLED_SECONDS):
             time.sleep(0.02)
@@ -77,7 +77,7 @@ class GatewayProcess:
         return count
 
     def get(self, path, **headers):
-        with urllib.request.urlopen(urllib.request.Request(self.root + path, headers=headers), timeout=10) as reply:
+        with urllib.request.urlopen(urllib.request.Request(self.root + path, headers=headers), timeout=60) as reply:
             return reply.read().decode()
 
     def end(self, how=signal.SIGTERM):
@@ -98,7 +98,7 @@ def serving(folder, models, profiles="", gateway="", *, require_keys=False):
     environment = {**os.environ, "REDRAFT_HOME": str(folder / "home")}
     log = folder / "gateway.log"
     with log.open("wb") as file:
-        command = [sys.executable, "-m", "redraft", "serve", "--config", str(config)]
+        command = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config", str(config)]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment)
     running = GatewayProcess(port, state, log, process, config, environment)
     try:

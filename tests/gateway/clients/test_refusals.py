@@ -12,7 +12,7 @@ from .scripted_upstream import NEVER, ScriptedUpstream
 
 HELLO = [{"role": "user", "content": "Say hello."}]
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
-NOTICE_SECONDS = 1.0
+NOTICE_SECONDS = 60
 
 
 def sdk_for(gateway, key="unused", **settings):
@@ -112,7 +112,7 @@ async def test_a_client_that_leaves_ends_the_work_of_the_model(scripted, model, 
                 pass
 
         reading = asyncio.create_task(read())
-        assert await asyncio.to_thread(scripted.upstream.arrived.wait, 10)
+        assert await asyncio.to_thread(scripted.upstream.arrived.wait, 60)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         assert await asyncio.to_thread(scripted.upstream.left.wait, NOTICE_SECONDS)
@@ -129,7 +129,7 @@ def test_the_deadline_returns_the_best_so_far(scripted, is_stream):
         pieces = [chunk.choices[0].delta.content or "" for chunk in reply if chunk.choices] if is_stream else []
         text = "".join(pieces) or reply.choices[0].message.content
     assert text == "Too short."
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert scripted.upstream.left.wait(NOTICE_SECONDS)
 
 

@@ -8,7 +8,7 @@ import click
 
 from ...settings import BatchFields, EndpointLimits, OptionFields
 from .. import options
-from ..command_classes import JsonMessagesCommand
+from ..command_classes import SectionedCommand
 from ..options import setting_options
 
 EPILOG = """\b
@@ -35,8 +35,9 @@ resumes an interrupted run and repeats no call. Rows whose input or settings cha
 are redone; --explain shows in advance which ones, and why. A run that would leave out
 rows of OUT, such as one of another IN, is refused without --overwrite. Press Ctrl-C
 once to wait for the calls in flight, twice to stop at once. Progress goes to stderr: a
-live view in a terminal, JSON lines elsewhere; with --json, JSON lines also go to
-stdout. With -o - there is no journal, so the run cannot be resumed, unless --journal is
+live view in a terminal, a line every half minute elsewhere, or JSON lines with
+--log-format json; with --json, JSON lines also go to stdout.
+With -o - there is no journal, so the run cannot be resumed, unless --journal is
 given.
 
 \b
@@ -69,7 +70,7 @@ rate_limits = options.group(
 )
 
 
-@click.command(short_help="Refine every row of a data set.", cls=JsonMessagesCommand, epilog=EPILOG, sections=SECTIONS)
+@click.command(short_help="Refine every row of a data set.", cls=SectionedCommand, epilog=EPILOG, sections=SECTIONS)
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows to OUT.")
 @setting_options(

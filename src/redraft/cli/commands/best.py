@@ -27,7 +27,7 @@ requirements only, no model is called.
 
 \b
 Exit codes: 0 the best answer is printed, 1 failed, 2 usage, 3 the best answer
-breaks a requirement, 130 interrupted.
+is printed and breaks a requirement, or has no grade, 130 interrupted.
 """
 
 

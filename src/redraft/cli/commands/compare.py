@@ -28,9 +28,10 @@ models or files with prompts: both answer the same tasks, and the same graders g
 Two graders are compared by how far they agree with --labels.
 
 \b
-Rows are paired by their ID, else by their task. The answer is better, worse or
-undecided; undecided says how many more rows or labels would decide. With --labels it
-is about what people say, whatever the bias of the judge.
+Rows are paired by their ID, else by their task. Repeats, such as epochs, are averaged,
+and rows of equal tasks count as one cluster. The answer is better, worse or undecided;
+undecided says how many more rows or labels would decide. With --labels it is about
+what people say, whatever the bias of the judge.
 """
 
 SECTIONS = {
@@ -84,7 +85,11 @@ comparison = options.group(
         metavar="LOW-HIGH",
         help="Scale of the labels, such as 1-5. Default: that of `redraft label`, or 0-1.",
     ),
-    click.option("--cluster", metavar="COLUMN", help="Rows with the same value in COLUMN do not count as independent."),
+    click.option(
+        "--cluster",
+        metavar="COLUMN",
+        help="Rows with the same value in COLUMN do not count as independent. Default: rows of equal tasks.",
+    ),
     click.option(
         "--slice",
         "slices",

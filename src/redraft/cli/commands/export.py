@@ -17,10 +17,10 @@ from ..stored_runs import find_run
 
 EPILOG = """\b
 Examples:
-  redraft export answers-jsonl -o pairs.jsonl --min-margin 0.2
+  redraft export answers.jsonl -o pairs.jsonl --min-margin 0.2
   redraft export results/answers.jsonl -o dataset --format preference --test-size 0.1
-  redraft export answers-jsonl -o sft.parquet --format messages --good 0.8
-  redraft export answers-jsonl -o steps.jsonl --format stepwise --journal results/answers.jsonl.journal
+  redraft export answers.jsonl -o sft.parquet --format messages --good 0.8
+  redraft export answers.jsonl -o steps.jsonl --format stepwise --journal results/answers.jsonl.journal
 
 \b
 RUN is a name that `redraft runs` lists, or the path of the run's output. OUT is
@@ -96,7 +96,7 @@ def export(*, run: str, output: str, overwrite: bool, journal: str | None, as_js
     stored.check_output(output)
     metadata = stored.info.metadata
     provenance = Provenance(
-        stored.info.name, metadata.get("model"), {"input": metadata.get("source"), "mode": metadata.get("mode")}
+        stored.info.display_name, metadata.get("model"), {"input": metadata.get("source"), "mode": metadata.get("mode")}
     )
     with Journal(stored.path, read_only=True) as file:
         exported = export_run(file.traces(stored.info.name), output, config, provenance, overwrite=overwrite)

@@ -34,7 +34,7 @@ priors count.
 LEARN_EPILOG = """\b
 Examples:
   redraft priors learn answers.jsonl.journal
-  redraft priors learn answers.jsonl.journal --run answers-jsonl --limit 256
+  redraft priors learn answers.jsonl.journal --run answers.jsonl --limit 256
   redraft priors learn traces/*.jsonl
   redraft priors learn old.jsonl --model ollama:llama3.2 --grader helpfulness
 

@@ -25,9 +25,9 @@ one JSON object per line for every event; the last is {"event": "result", ...}.
 \b
 Exit codes:
   0    an answer was graded, or calls tools; stderr says why the run ended
-  1    failed; the best answer so far, if any, is still printed
+  1    failed: there is no answer, or a file cannot be written
   2    wrong usage or settings
-  3    the best answer still breaks a requirement
+  3    the best answer is printed; it breaks a requirement, or has no grade
   130  interrupted; the best answer so far is printed, a --trace is saved
 
 \b

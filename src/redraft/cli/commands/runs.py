@@ -22,20 +22,20 @@ from .. import options
 from ..command_classes import DefaultGroup
 from ..errors import OK
 from ..output import check_output, format_time, notice, parse_time, single_line
-from ..stored_runs import describe_runs, find_run, journal_paths, read_runs
+from ..stored_runs import SUFFIX, describe_runs, find_run, journal_paths, read_runs
 
 EPILOG = """\b
 Examples:
   redraft runs
   redraft runs --json | jq '.[].name'
-  redraft runs show answers-jsonl
+  redraft runs show answers.jsonl
   redraft runs show results/answers.jsonl row-17
-  redraft runs export answers-jsonl -o traces.jsonl
+  redraft runs export answers.jsonl -o traces.jsonl
   redraft runs prune --older-than 30 --yes
   redraft runs salvage answers.jsonl.journal -o saved.jsonl
 
 \b
-A run is named by --name, or after its output: answers-jsonl for answers.jsonl.
+A run has the name of its output, such as answers.jsonl, or that of --name.
 Redraft looks for it in all *.journal of this folder, or in --journal FILE; the path of
 its output works as well. You can look at a run while it is in progress.
 """
@@ -87,18 +87,21 @@ def list_(journal: str | None, as_json: bool) -> None:
     if not stored:
         notice(f"no runs; {describe_runs(stored, paths)}")
         return
-    from ..terminal import list_console, plain_table, text_line
+    from ..terminal import console, plain_table, text_line
 
     table = plain_table()
     table.add_column("run", overflow="fold")
     for status in STATUSES:
         table.add_column(status, justify="right")
     table.add_column("last change", no_wrap=True)
-    table.add_column("journal", overflow="fold")
+    others = {run.path for run in stored if run.path.name != f"{run.info.display_name}{SUFFIX}"}
+    if others:
+        table.add_column("journal", overflow="fold")
     for run in stored:
         counts = [f"{run.info.counts.get(status, 0):,}" for status in STATUSES]
-        table.add_row(text_line(run.info.name), *counts, format_time(run.info.updated_at), text_line(str(run.path)))
-    list_console().print(table)
+        place = [text_line(str(run.path) if run.path in others else "")] if others else []
+        table.add_row(text_line(run.info.display_name), *counts, format_time(run.info.updated_at), *place)
+    console(stderr=False).print(table)
 
 
 @runs.command()
@@ -132,7 +135,7 @@ def _show_run(name: str, journal: str | None, *, as_json: bool) -> None:
         "rows": rows,
     }
     out = console(stderr=False)
-    out.print(text_line(info.name, "bold"))
+    out.print(text_line(info.display_name, "bold"))
     table = grid(indent=1)
     for label, value in (*facts.items(), *_facts(info.metadata)):
         table.add_row(text_line(label, "dim"), text_line(value))
@@ -168,7 +171,7 @@ def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: 
     with Journal(run.path, read_only=True) as opened:
         trace = opened.trace(run.info.name, row)
     if trace is None:
-        raise ConfigError(f"run {run.info.name!r} has no row {row!r}")
+        raise ConfigError(f"run {run.info.display_name!r} has no row {row!r}")
     if as_json:
         click.echo(trace_as_json(trace))
     else:
@@ -237,7 +240,7 @@ def prune(run: str | None, older_than: float | None, journal: str | None, yes: b
         notice("no run is that old")
         return OK
     if not yes:
-        names = ", ".join(f"{each.info.name} ({pluralize(sum(each.info.counts.values()), 'row')})" for each in selection)
+        names = ", ".join(f"{each.info.display_name} ({pluralize(sum(each.info.counts.values()), 'row')})" for each in selection)
         if not sys.stdin.isatty():
             raise click.UsageError(f"this would delete {names}: give --yes")
         click.confirm(click.unstyle(f"Delete {single_line(names)}?"), abort=True, err=True)
@@ -245,7 +248,7 @@ def prune(run: str | None, older_than: float | None, journal: str | None, yes: b
         with Journal(each.path, create=False) as opened:
             opened.delete(each.info.name)
             opened.compact()
-        notice(f"deleted {each.info.name} from {each.path}")
+        notice(f"deleted the run {each.info.display_name} from {each.path}")
     return OK
 
 

@@ -41,7 +41,11 @@ again.
 @click.command(short_help="Refine the answers of any model for any client.", epilog=EPILOG)
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Models, profiles and limits (TOML).")
 @click.option("--model", metavar="MODEL", help="The only model, instead of --config. Default: the one that is found.")
-@click.option("--judge", metavar="MODEL", help="The model that grades; only with --model. Default: the same model.")
+@click.option(
+    "--judge",
+    metavar="MODEL",
+    help="The model that judges, or none; only with --model.",
+)
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option(
     "--port", type=options.WholeRange(0, 65_535), metavar="PORT", help="Port to listen on; 0: any free one. Default: 8484."

@@ -10,7 +10,7 @@ EPILOG = """\b
 Examples:
   redraft view
   redraft view answers.jsonl
-  redraft view answers-jsonl --journal work.journal
+  redraft view answers.jsonl --journal work.journal
   redraft view proof.jsonl
   redraft view answers.jsonl --html report.html
 

@@ -15,16 +15,13 @@ from typing import Any, Self, cast
 import click
 from click.core import ParameterSource
 
-from ...answers import as_answer_form
 from ...errors import RedraftError
-from ...graders import Judge, must
-from ...result import error_data
+from ...graders import must
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
-from ...session import default_graders
 from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
 from ...sync import reset_in_children, run_on_uvloop
 from .. import output
-from ..errors import FAILED, HINTS, INTERRUPTED, OK, handle_sigterm
+from ..errors import FAILED, HINTS, INTERRUPTED, OK, error_event, handle_sigterm
 from ..request import (
     SharedArguments,
     announce_sources,
@@ -33,7 +30,6 @@ from ..request import (
     build_settings,
     canonical_requirements,
     find_model,
-    hint_at_tests,
     load_graders,
     parse_model,
     report_unused_prices,
@@ -83,6 +79,7 @@ class BatchArguments(SharedArguments):
 
 def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
     """Process the rows, or preview the run; show the report, and return the exit code."""
+    output.hide_waits()
     arguments = BatchArguments.from_values(values)
     _check(arguments, n_given=ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE)
     if arguments.batch.get("engine") == "ray":  # Ray reports the death of a worker on stdout, where the rows may go
@@ -95,7 +92,7 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
         return INTERRUPTED
     except RedraftError as error:
         if arguments.as_json:
-            output.write_event("error", stdout=arguments.json_on_stdout, **error_data(error))
+            output.write_event("error", stdout=arguments.json_on_stdout, **error_event(error))
         raise
     return OK if report is None else _show_report(*report, arguments)
 
@@ -145,7 +142,7 @@ async def _run(arguments: BatchArguments) -> tuple[BatchReport, str] | None:
 
 def _make_run(arguments: BatchArguments) -> BatchRun:
     """Return the run without its models and graders. Raises ConfigError."""
-    _make_graders(arguments, judges=True)  # a mistake in them is reported before any row is read
+    _make_graders(arguments)  # a mistake in them is reported before any row is read
     inputs, columns = arguments.inputs, dict(text.split("=", 1) for text in arguments.column)
     settings: dict[str, Any] = {**build_settings(arguments), "answer": answer_of(arguments), **arguments.batch}
     settings |= {"budget": budget_of(arguments), "limits": arguments.limits}
@@ -155,6 +152,7 @@ def _make_run(arguments: BatchArguments) -> BatchRun:
 
 async def _preview(run: BatchRun, arguments: BatchArguments) -> None:
     """Show what would be read and asked, and the likely cost."""
+    run.say = output.notice
     await run.check_rows(list_errors=False)
     await _set_models(run, arguments)
     preview = await run.prepare(explain=arguments.explain)
@@ -165,28 +163,21 @@ async def _preview(run: BatchRun, arguments: BatchArguments) -> None:
 async def _set_models(run: BatchRun, arguments: BatchArguments) -> None:
     """Set the models and graders of the run. Raises ConfigError."""
     model = await find_model(arguments.model)
-    writes = model is not None and arguments.batch.get("mode") != "grade"
     if model is None and arguments.model is None and arguments.batch.get("mode") != "grade":
         output.warning(
             "no model was found, so only the built-in editor is used", "`redraft models` shows where Redraft looked for one"
         )
-    run.model, run.judge = model or False, parse_model(arguments.judge) or None
+    run.model, run.judge = model or False, parse_model(arguments.judge)
     announce_sources(model, run.judge)
-    run.graders = _make_graders(arguments, judges=bool(run.judge or writes), has_tests=run.has_tests)
+    run.graders = _make_graders(arguments)
     report_unused_prices(run.config.options.prices, run.model, run.judge)
 
 
-def _make_graders(arguments: BatchArguments, *, judges: bool, has_tests: bool = False) -> list[Any] | None:
-    """Return the requirements as musts, and the named graders; if none is named the tests, or the default judge if `judges`."""
+def _make_graders(arguments: BatchArguments) -> list[Any] | None:
+    """Return the requirements as musts, and the named graders; None if there are none."""
     musts = [must(spec) for spec in canonical_requirements(arguments.require)]
     named = load_graders(arguments.grader, arguments.rubric, arguments.template)
-    answer = answer_of(arguments)
-    if has_tests:
-        named = default_graders(named, as_answer_form(answer), has_tests=True)
-        hint_at_tests(named, answer)
-    if named is None and not musts:
-        return None
-    return [*musts, *(named if named is not None else [Judge()] if judges else [])]
+    return [*musts, *(named or [])] or None
 
 
 @contextmanager

@@ -32,9 +32,10 @@ from ...runs import BatchPreview, BatchProgress, BatchReport
 from ...runs.progress import format_price
 from ...text import pluralize, strip_control_sequences
 from .. import output
-from ..terminal import console, plain_table, text_line
+from ..terminal import console, grid, plain_table, text_line
 
 LINE_INTERVAL = 5.0  # seconds between two JSON lines
+TEXT_INTERVAL = 30.0  # seconds between two lines of text
 POLL_INTERVAL = 0.25  # seconds between two updates of the progress
 FIRST = 3  # unreadable rows shown at the end
 SAMPLE = 1200  # characters of a message shown in a preview
@@ -61,14 +62,14 @@ ProgressView = Callable[[GetProgress], AbstractContextManager[WriteMessage]]
 
 
 def progress_view(*, as_json: bool, stdout: bool) -> ProgressView:
-    """Return the view that suits the output: a live view in a terminal, JSON lines elsewhere.
+    """Return the view that suits the output: JSON lines if asked for, a live view in a terminal, lines of text elsewhere.
 
     The value of its context is a function that writes a message. `stdout`: whether stdout is free for JSON, not used for rows.
     """
+    if as_json or output.messages_are_json():
+        return partial(json_lines, stdout=as_json and stdout)
     free = sys.stderr.isatty() and (stdout or not sys.stdout.isatty())
-    if free and not as_json and not console(stderr=True).is_dumb_terminal:
-        return live_view
-    return partial(json_lines, stdout=as_json and stdout)
+    return live_view if free and not console(stderr=True).is_dumb_terminal else text_lines
 
 
 @contextmanager
@@ -111,15 +112,32 @@ def live_view(now: GetProgress) -> Iterator[WriteMessage]:
 
 @contextmanager
 def json_lines(now: GetProgress, *, stdout: bool) -> Iterator[WriteMessage]:
-    """Write a JSON line every few seconds, and whenever the state changes."""
+    """Write a JSON line every few seconds, and whenever the state changes; none before the first row has ended."""
     state, last_line = "", -LINE_INTERVAL
 
     def refresh() -> None:
         nonlocal state, last_line
         progress = now()
-        if progress.state != state or monotonic() - last_line >= LINE_INTERVAL:
+        if progress.ended_rows and (progress.state != state or monotonic() - last_line >= LINE_INTERVAL):
             state, last_line = progress.state, monotonic()
             output.write_event("progress", stdout=stdout, **progress.as_data())
+
+    with _poll(refresh):
+        yield output.notice
+
+
+@contextmanager
+def text_lines(now: GetProgress) -> Iterator[WriteMessage]:
+    """Write a line every half minute; none before the first row has ended."""
+    last_line = monotonic()
+
+    def refresh() -> None:
+        nonlocal last_line
+        progress = now()
+        if progress.ended_rows and monotonic() - last_line >= TEXT_INTERVAL:
+            last_line = monotonic()
+            left = [f"{clock(progress.eta)} left"] if progress.eta else []
+            output.notice(" · ".join([_rows(progress), _cost(progress), *left]))
 
     with _poll(refresh):
         yield output.notice
@@ -218,10 +236,12 @@ def show_preview(preview: BatchPreview, *, as_json: bool) -> None:
     for prompt in preview.prompts:
         of_grader = f" by {prompt.grader}" if prompt.grader else ""
         _show_messages(out, f"prompt of the first row: {prompt.role}{of_grader}", prompt.messages)
+    figures = grid()
     for what, span in (("calls", preview.calls), ("tokens", preview.tokens)):
-        out.print(text_line(f"{what:8} {_span(span, getattr(preview.expected, what, None))}"))
+        figures.add_row(what, _span(span, getattr(preview.expected, what, None)))
     cost = "unknown" if preview.cost is None else f"{_span(preview.cost, getattr(preview.expected, 'cost', None), 4)} USD"
-    out.print(text_line(f"{'cost':8} {cost}"))
+    figures.add_row("cost", cost)
+    out.print(figures)
     out.print(text_line("no model was called, nothing was written", "dim"))
 
 

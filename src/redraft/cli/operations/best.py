@@ -20,15 +20,15 @@ from ...core.trace import Trace
 from ...errors import RedraftError
 from ...options import load_template
 from ...plans.self_refine import BestOfN
-from ...result import Result, error_data, format_score
+from ...result import Result, format_score, stop_phrase
+from ...session import graders_for_tasks, needs_judge
 from ...sync import run_sync
-from ...text import strip_control_sequences
-from ..errors import INTERRUPTED, exit_code
-from ..output import check_output, read_text, single_line, warning
+from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
+from ..output import check_output, notice, read_text, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
 from ..request import SharedArguments, build_request, find_model, make_task
 from ..terminal import console, text_line
-from .run import RefinementDisplay, best_so_far, run_request, write_result
+from .run import RefinementDisplay, best_so_far, run_request, write_error, write_result
 
 UNKNOWN_PROMPT = "(The request is unknown. Judge the answers as texts.)"
 
@@ -57,16 +57,12 @@ def run_command(ctx: click.Context, values: dict[str, Any]) -> int:
     try:
         result = run_sync(_choose(arguments, display))
     except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
-        if (partial_result := best_so_far(interruption)) is None:
-            warning("interrupted before anything was graded")
+        if (partial_result := best_so_far(interruption, display)) is None:
+            warning("interrupted before there was an answer")
             return INTERRUPTED
         result = partial_result
     except RedraftError as error:
-        if error.result is not None and not arguments.response:
-            write_result(error.result, arguments.output, as_json=arguments.as_json)
-        if arguments.as_json:
-            print_event("error", **error_data(error))
-        raise
+        return write_error(error, arguments.output, as_json=arguments.as_json)
     ranked = result.ranking
     if arguments.as_json:
         print_event("ranking", answers=[answer_data(row, arguments) for row in ranked])
@@ -108,8 +104,8 @@ async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
     callbacks = {"on_record": display.record, "on_step": display.step}
     request = build_request(a, trace, plan=plan, draft_prompt=None, editor=repairs, max_iterations=0, **callbacks)
     if names:
-        needs_no_model = bool(task.requirements) and request.graders is None and request.judge is None
-        request = replace(request, model=False if needs_no_model else await find_model(a.model) or False)
+        needs_model = needs_judge(graders_for_tasks(request.graders, request.judge, request.options.answer, [task]))
+        request = replace(request, model=(await find_model(a.model) or False) if needs_model else False)
     return await run_request(request, display)
 
 
@@ -145,9 +141,10 @@ def show_ranking(result: Result, ranking: Sequence[RankedAnswer], arguments: Bes
     else:
         lines.append(format_usage(result.usage, seconds))
     for text in lines:
-        click.echo(f"redraft: {single_line(text)}", err=True)
+        notice(text)
     for name in result.metadata["broken"]:
-        click.echo(f"redraft: still broken: {strip_control_sequences(name)}", err=True)
+        notice(f"still broken: {name}")
+    warn_if_ungraded(result)
     if sys.stdout.isatty() and sys.stderr.isatty() and not arguments.output:
         click.echo(err=True)
 
@@ -174,9 +171,10 @@ def _summary(result: Result, ranking: Sequence[RankedAnswer], arguments: BestArg
     equals = [_label(row.candidate, arguments) for row in others if row.tied and row.rank == first.rank]
     tie = f", a tie with {', '.join(equals)}: the earliest is kept" if equals else ""
     score = f" · score {format_score(result.score)}" if result.trace.pointwise_graders else ""
-    note = result.trace.outcome.note if result.trace.outcome else ""
-    early_stop = f" · stopped: {result.stop} ({note})" if result.stop.resumable else ""
-    return f"best of {len(ranking)}: {_label(first.candidate, arguments)}{tie}{score}{early_stop}"
+    note = f" ({result.trace.outcome.note})" if result.trace.outcome else ""
+    early_stop = f" · stopped: {stop_phrase(result.trace)}{note}" if result.stop.resumable else ""
+    what = f"best of {len(ranking)}" if first.rank else f"none of {len(ranking)} is graded, the one to return"
+    return f"{what}: {_label(first.candidate, arguments)}{tie}{score}{early_stop}"
 
 
 def _label(candidate: Candidate, arguments: BestArguments) -> str:

@@ -43,9 +43,7 @@ def run_command(values: Mapping[str, Any]) -> int:
     settings = cast("CalibrationSettings", {**a.settings, "prices": parse_prices(a.price)})
     graders = load_graders(a.grader, a.rubric)
     tasks = read_tasks(a.file, dict(text.split("=", 1) for text in a.column))
-    learned = run_sync(
-        calibrate(tasks, parse_model(a.model), graders, parse_model(a.judge) or None, calls=a.calls, say=notice, **settings)
-    )
+    learned = run_sync(calibrate(tasks, parse_model(a.model), graders, parse_model(a.judge), calls=a.calls, say=notice, **settings))
     saved = learned.save() if a.save else None
     if a.as_json:
         click.echo(json.dumps({**learned.as_data(), "saved": bool(saved)}, indent=2))

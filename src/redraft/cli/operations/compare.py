@@ -22,6 +22,7 @@ from ...errors import ConfigError
 from ...graders import must
 from ...models.registry import PREFIXES
 from ...runs import BatchSettings
+from ...session import needs_judge
 from ...settings import VALIDATION_SETTINGS
 from ...sync import run_sync
 from ...validation.api import ValidationSettings
@@ -39,9 +40,10 @@ from ..request import (
     find_judge,
     find_model,
     load_graders,
+    parse_model,
 )
 from ..stored_runs import describe_runs, journal_paths, read_runs
-from ..terminal import console, list_console, text_line
+from ..terminal import console, text_line
 
 MAX_LISTED = 5  # unreadable rows that are listed one by one
 STYLES = {"better": "bold green", "worse": "bold red", "undecided": "bold yellow", "not worse": "bold green"}
@@ -134,7 +136,7 @@ def run_gate(ctx: click.Context, values: Mapping[str, Any]) -> int:
 def _compare(arguments: CompareArguments) -> ComparisonReport:
     """Return the report; unreadable rows are listed."""
     err = console(stderr=True)
-    with err.status("comparing ...") if err.is_terminal and arguments.calls else nullcontext():
+    with err.status("comparing ...") if err.is_interactive and arguments.calls else nullcontext():
         report = run_sync(_compare_graders(arguments) if arguments.are_graders else _compare_live(arguments))
     for reason in report.skipped[:MAX_LISTED]:
         warning(f"unreadable: {reason}")
@@ -212,16 +214,16 @@ def _run_source(name: str, *, may_be_grader: bool) -> str:
 
     Raises ConfigError for a plain word that means neither, unless it may be the name of a grader.
     """
-    if _is_results(name) or Path(name).exists() or any(sign in name for sign in ":/\\*?"):
+    if Path(name).exists() or any(sign in name for sign in ":#/\\*?"):
         return name
     paths = journal_paths(None)
     runs = read_runs(paths, strict=False)
-    matches = [run for run in runs if run.info.name == name]
-    if not (matches or may_be_grader):
+    matches = [run for run in runs if name in {run.info.name, run.info.display_name}]
+    if not (matches or may_be_grader or _is_results(name)):
         raise ConfigError(
             f"there is no run or file {name!r}; {describe_runs(runs, paths)} (a data set of the Hugging Face hub is hf:{name})"
         )
-    return f"{matches[0].path}#{name}" if len(matches) == 1 else name
+    return f"{matches[0].path}#{matches[0].info.name}" if len(matches) == 1 else name
 
 
 def _check_results(*names: str) -> None:
@@ -247,12 +249,12 @@ def _say_once() -> Callable[[str], None]:
 async def _live_arguments(a: CompareArguments) -> dict[str, Any]:
     """Return the models and graders, if something is run or graded."""
     graders = [*(must(spec) for spec in canonical_requirements(a.require)), *(load_graders(a.grader, a.rubric, a.template) or [])]
-    judge = await find_judge(a.judge, None) if a.judge else None
+    judge = parse_model(a.judge)
     live: dict[str, Any] = {"graders": graders or None, "judge": judge}
     if a.data is not None and a.has_prompts:
         live["model"] = await find_model(a.model)
         announce_sources(live["model"], judge)
-    elif a.data is None and judge is None and a.model:
+    elif a.data is None and judge is None and a.model and not (graders and not needs_judge(graders)):
         live["judge"] = await find_judge(None, a.model)
     return live
 
@@ -270,7 +272,7 @@ def _label_columns(texts: tuple[str, ...]) -> dict[str, str]:
 
 def _show(line: str, verdict: str, report: ComparisonReport) -> None:
     """Print the verdict, the figures and the slices."""
-    out = list_console()
+    out = console(stderr=False)
     out.print(text_line(line, STYLES[verdict]))
     for text in report.summary()[1:]:
         out.print(text_line(text))

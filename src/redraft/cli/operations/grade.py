@@ -13,19 +13,22 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from ...answers import as_answer_form
 from ...core.task import Task
 from ...core.visible_tests import hidden_results
 from ...errors import ConfigError
 from ...grading import GradeReport, GraderFeedback, GradeSettings, grade, grade_tasks
+from ...models import connect
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
+from ...session import default_judge_note, graders_for_tasks, needs_judge
 from ...sync import run_sync
 from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows
 from ...tables.columns import with_one_response
 from ...tables.readers import is_table
 from ...usage import NO_USAGE
 from ..errors import BROKEN, FAILED, OK
-from ..output import read_text, warning
+from ..output import notice, read_text, warning
 from ..progress import format_usage
 from ..request import (
     SharedArguments,
@@ -35,9 +38,9 @@ from ..request import (
     build_settings,
     canonical_requirements,
     find_judge,
-    hint_at_tests,
     load_graders,
     make_task,
+    parse_model,
     report_unused_prices,
 )
 from ..terminal import TraceView, console, text_line
@@ -62,7 +65,7 @@ def run_command(values: Mapping[str, Any]) -> int:
     answers, bad = _answers(arguments)
     tasks, names = [each.task for each in answers], [each.name for each in answers]
     err = console(stderr=True)
-    with err.status("grading ...") if err.is_terminal else nullcontext():
+    with err.status("grading ...") if err.is_interactive else nullcontext():
         reports = run_sync(_grade(tasks, [each.location for each in answers], arguments))
     if arguments.as_json:
         click.echo(json.dumps(_as_data(reports, names), indent=2))
@@ -162,21 +165,20 @@ def _task_of_row(row: Row, mapping: RowMapping, require: Sequence[str]) -> Task:
 
 
 async def _grade(tasks: Sequence[Task], locations: Sequence[str], arguments: GradeArguments) -> list[GradeReport]:
-    """Return a report for each task; errors name its location. With requirements alone, no model is called."""
-    a, judge = arguments, False
-    graders, answer = load_graders(a.grader, a.rubric, a.template), answer_of(a)
+    """Return a report for each task; errors name its location. A model is looked for only if a grader asks one."""
+    a, judge, answer = arguments, parse_model(arguments.judge), answer_of(arguments)
+    named = load_graders(a.grader, a.rubric, a.template)
+    graders = graders_for_tasks(named, judge, as_answer_form(answer), tasks)
     settings: GradeSettings = build_settings(a)
     settings["budget"] = budget_of(a)
-    if any(task.tests for task in tasks):
-        hint_at_tests(graders, answer)
-    if graders is None and a.judge is None and (answer is not None or all(task.requirements for task in tasks)):
-        announce_sources()
-    elif graders is None and "none" in (a.model, a.judge):
-        raise ConfigError("there is nothing to grade with: give --require SPEC, --grader NAME or a --model to judge")
-    else:
+    if needs_judge(graders):
         judge = await find_judge(a.judge, a.model) or False
-        announce_sources(judge)
         report_unused_prices(settings.get("prices"), None, judge)
+    else:
+        judge = False
+    announce_sources(judge)
+    if graders is None and judge:
+        notice(default_judge_note(connect(judge).name))
     if len(tasks) == 1 and not locations[0]:
         return [await grade(tasks[0], graders, judge, answer=answer, **settings)]
     return await grade_tasks(tasks, graders, judge, answer=answer, settings=settings, names=locations)

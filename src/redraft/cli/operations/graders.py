@@ -6,7 +6,6 @@ In the list each grader is one line: cut to the width of a terminal, whole in an
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from ...errors import ConfigError, SandboxUnavailableError
 from ...graders import GraderEntry, Rubric, entries
 from ...graders.aliases import find_alias
 from ...graders.registry import resolve_spec
-from ..terminal import console, text_line
+from ..terminal import console, grid, text_line
 
 TITLES = {
     "pointwise": "Judges that score one answer: each calls a model and reads the conversation, and the fields after the +",
@@ -42,16 +41,11 @@ def show_all(cards_dir: str | None, *, as_json: bool) -> None:
         }
         click.echo(json.dumps({part: [_as_data(e, latest) for e in group] for part, group in parts.items()}, indent=2))
         return
-    out, fit = console(stderr=False), sys.stdout.isatty()
+    out = console(stderr=False)
     for mode, title in TITLES.items():
         if rows := [_row(e, latest) for e in graders if e.mode == mode]:
-            out.print(Text(title, "bold underline"), soft_wrap=not fit)
-            if fit:
-                out.print(_fitted_table(rows))
-            else:
-                widest = max(len(name) for name, *_ in rows)
-                for name, *others in rows:
-                    click.echo("  ".join([name.plain.ljust(widest), *(each.plain for each in others)]).rstrip())
+            out.print(Text(title, "bold underline"))
+            out.print(_fitted_table(rows))
             out.print()
 
 
@@ -116,10 +110,12 @@ def show_one(name: str, cards_dir: str | None, *, as_json: bool) -> None:
         return
     out = console(stderr=False)
     out.print(text_line(spec, "bold underline"))
+    facts = grid()
     if alias := find_alias(name.partition(":")[0]) if entry.name != name.partition(":")[0] else None:
-        out.print(Text.assemble(("alias of    ", "dim"), text_line(f"{alias.name} of {alias.origin}")))
+        facts.add_row(text_line("alias of", "dim"), text_line(f"{alias.name} of {alias.origin}"))
     for label, text in _facts(entry, latest, spec, rubric):
-        out.print(Text.assemble((f"{label:<12}", "dim"), text_line(text)))
+        facts.add_row(text_line(label, "dim"), text_line(text))
+    out.print(facts)
     if rubric is None:
         return
     for criterion in rubric.criteria:

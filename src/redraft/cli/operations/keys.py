@@ -16,7 +16,7 @@ from ...gateway.config import configured_folder, configured_names, default_folde
 from ...gateway.key_database import Spending
 from ...gateway.keys import FILE_NAME, NANO, KeyLimits, KeyRing, StoredKey
 from ..output import format_time, notice, warning
-from ..terminal import list_console, plain_table, text_line
+from ..terminal import console, plain_table, text_line
 
 KeyEntry: TypeAlias = tuple[StoredKey, Spending, float | None]  # with what it used today, and when it was last used
 
@@ -131,7 +131,7 @@ def _print_table(entries: list[KeyEntry]) -> None:
     for key, spending, used_at in entries:
         cells = (key.id, key.name, key.state(time()), *_figures(key.limits, spending), ", ".join(key.profiles) or "all")
         table.add_row(*map(text_line, cells), _date(key.expires_at, "never"), _date(used_at, "never"))
-    list_console().print(table)
+    console(stderr=False).print(table)
 
 
 def _figures(limits: KeyLimits, spending: Spending) -> tuple[str, str, str]:

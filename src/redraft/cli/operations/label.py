@@ -172,6 +172,6 @@ def _open_run(name: str, journal: str | None, stack: ExitStack) -> tuple[RunLibr
     stack.callback(library.close)
     entry = entry_named(library, run)
     if entry is None:
-        names = ", ".join(repr(each.info.name) for each in library.entries()) or "none"
+        names = ", ".join(repr(each.info.display_name) for each in library.entries()) or "none"
         raise ConfigError(f"{name!r} does not mean one run: there are {names}; name one with --journal")
     return library, entry

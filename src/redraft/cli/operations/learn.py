@@ -11,6 +11,7 @@ from ...errors import ConfigError
 from ...graders import Reward, as_grader
 from ...text import pluralize
 from ...validation.reward_scale import learn_scale, read_samples
+from ..output import notice
 
 
 def learn(spec: str | None, path: str, *, as_json: bool) -> None:
@@ -20,5 +21,5 @@ def learn(spec: str | None, path: str, *, as_json: bool) -> None:
         raise ConfigError(f"--learn needs a reward model, such as reward:http://127.0.0.1:8000/classify#MODEL, got {spec!r}")
     samples = read_samples(path)
     fitted = asyncio.run(learn_scale(reward, samples))
-    click.echo(f"redraft: center and scale learned from {pluralize(len(samples), 'answer')}", err=True)
+    notice(f"center and scale learned from {pluralize(len(samples), 'answer')}")
     click.echo(json.dumps({"grader": fitted.spec, "center": fitted.center, "scale": fitted.scale}) if as_json else fitted.spec)

@@ -86,7 +86,7 @@ def _workbench(arguments: McpArguments) -> Workbench:
     models: Any = False if a.model == "none" else [a.model, *a.allow_model] if a.model else ()
     limits = CallLimits({**build_settings(a), "budget": budget_of(a)}, a.max_calls)
     graders = {name: as_grader(load_grader(name)) for name in a.allow_grader}
-    judge = None if a.judge == "none" else a.judge
+    judge: Any = False if a.judge == "none" else a.judge
     if a.http:
         from ...mcp_server.http import with_call_limit
 

@@ -24,7 +24,7 @@ from ...options import Options
 from ...quality.fit import fit_priors, lift
 from ...quality.lineage import Observations, llm_graders, observe
 from ...quality.priors import Priors
-from ...session import Session, scoring_graders
+from ...session import Session, graders_of_run, scoring_graders
 from ...storage import Journal, RunInfo, read_trace
 from ...storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from ...storage.trace_file import read_bounded_lines
@@ -33,7 +33,7 @@ from ..command_classes import ConfiguredCommand
 from ..errors import FAILED, OK
 from ..output import format_time, notice, warning
 from ..request import find_model, load_graders, parse_model, settings_from_trace
-from ..terminal import list_console, plain_table, text_line
+from ..terminal import console, plain_table, text_line
 
 SHIPPED = "shipped"
 KEY_DIGITS = 8  # of a key in the list
@@ -86,7 +86,7 @@ def print_table(saved: Iterable[StoredPriors]) -> None:
         head = (text_line(key.key[:KEY_DIGITS]), text_line(key.model), text_line(", ".join(key.graders)))
         table.add_row(*head, *_cells(each.priors), format_time(each.created_at))
     table.add_row(SHIPPED, "any", "any", *_cells(Priors()), "", style="dim")
-    list_console().print(table)
+    console(stderr=False).print(table)
 
 
 def _cells(priors: Priors) -> list[str]:
@@ -102,7 +102,7 @@ def show_one(name: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(saved.as_data() if saved else Priors().to_dict(), indent=2))
         return
-    out = list_console()
+    out = console(stderr=False)
     if saved:
         out.print(text_line(f"{saved.priors_key.model} with {', '.join(saved.priors_key.graders)}", "bold"))
         out.print(text_line(f"key {saved.priors_key.key}, learned {format_time(saved.created_at)} from {saved.source}", "dim"))
@@ -247,13 +247,14 @@ class TrainingData:
 
     def _read_journal(self, name: str) -> None:
         with Journal(name, read_only=True) as journal:
-            runs = [run for run in journal.runs() if self.run in {None, run.name}]
+            runs = [run for run in journal.runs() if self.run in {None, run.name, run.display_name}]
             if not runs:
                 raise ConfigError(f"--run: {name} has no run {self.run!r}")
             for run in runs:
                 stride = max(1, run.counts.get("done", 0) // self.limit)
                 traces = (trace for row, trace in journal.traces(run.name) if row.status == "done")
-                self._add(self._key_of_run(run, name), islice(traces, 0, None, stride), f"run {run.name} in {Path(name).name}")
+                source = f"run {run.display_name} in {Path(name).name}"
+                self._add(self._key_of_run(run, name), islice(traces, 0, None, stride), source)
 
     def _add(self, key: PriorsKey | None, traces: Iterable[Trace], source: str) -> None:
         for trace in traces:
@@ -272,7 +273,7 @@ class TrainingData:
         try:
             return PriorsKey.from_data(data)
         except ValueError as error:
-            raise StoreError(f"{name}: run {run.name!r}: {error}") from error
+            raise StoreError(f"{name}: run {run.display_name!r}: {error}") from error
 
     def _named_key(self, trace: Trace | None, where: str) -> PriorsKey | None:
         """Return the model and graders that options name, completed from the trace. Raises ConfigError."""
@@ -290,7 +291,9 @@ async def _find_key(names: GradingNames, where: str) -> PriorsKey | None:
     writer = await find_model(names.model)
     if writer is None:
         raise ConfigError(f"{where} does not name the model that wrote: name it with --model")
-    session = Session(Options(), writer, load_graders(names.grader, names.rubric), parse_model(names.judge) or None)
+    judge = parse_model(names.judge)
+    graders = graders_of_run(load_graders(names.grader, names.rubric), judge, None)
+    session = Session(Options(), writer, graders, judge or None)
     try:
         return session.priors_key
     finally:

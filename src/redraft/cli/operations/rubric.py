@@ -15,20 +15,19 @@ from click.core import ParameterSource
 
 from ...checks import format_value
 from ...errors import ConfigError
-from ...graders import Rubric
+from ...graders import Judge, Rubric
 from ...graders.rubric import DEFAULT_RUBRIC
 from ...models.endpoint_url import redacted_model_name
 from ...options import Options
-from ...session import Session
+from ...session import Session, graders_of_run
 from ...settings import Settings
 from ...storage import write_atomic
-from ...text import strip_control_sequences
 from ...validation import propose_rubric
 from ...validation.card_page import format_headline
 from ...validation.rubric_induction import InducedRubric, RubricInduction, to_toml
 from ...validation.rubric_proposal import proposal_to_toml
 from ..errors import FAILED, OK, UNPROVEN
-from ..output import check_output, print_answer, read_text, warning
+from ..output import check_output, notice, print_answer, read_text, warning
 from ..request import announce_sources, find_model, parse_model
 from .validate import JudgingArguments
 
@@ -99,7 +98,7 @@ def _propose_command(description: str, arguments: RubricArguments) -> int:
         click.echo(json.dumps({**rubric.to_data(), "rubric": text}, indent=2))
     elif not arguments.output:
         print_answer(text)
-    click.echo(f"redraft: {len(rubric.criteria)} criteria proposed and not checked: edit them before you use them", err=True)
+    notice(f"{len(rubric.criteria)} criteria proposed and not checked: edit them before you use them")
     return OK
 
 
@@ -133,12 +132,14 @@ async def _induce(cases: list[Any], start: Rubric, arguments: RubricArguments) -
     writer = await find_model(arguments.model)
     if writer is None:
         raise ConfigError(NO_MODEL)
-    judge = parse_model(arguments.judge) or None
+    judge = parse_model(arguments.judge)
     announce_sources(writer, judge)
-    session = Session(Options.from_settings(cast("Settings", {**arguments.session_settings(), "cache": {}})), writer, None, judge)
+    graders = graders_of_run(Judge(start, start.name), judge, None)
+    options = Options.from_settings(cast("Settings", {**arguments.session_settings(), "cache": {}}))
+    session = Session(options, writer, graders, judge or None)
 
     def report(what: str, agreement: Any) -> None:
-        click.echo(f"redraft: {what}: {strip_control_sequences(format_headline(agreement))}", err=True)
+        notice(f"{what}: {format_headline(agreement)}")
 
     try:
         return await RubricInduction(session, cases, start, arguments.rounds, report).run()
@@ -170,4 +171,4 @@ def _report_rubric(induced: InducedRubric) -> None:
         else (induced.test_agreement, induced.start_agreement)
     )
     comparison = f"{format_headline(best)}; the start: {format_headline(start)}"
-    click.echo(f"redraft: {verdict}: {strip_control_sequences(comparison)}", err=True)
+    notice(f"{verdict}: {comparison}")

@@ -15,19 +15,19 @@ import click
 from ...core.records import Comparison, Record
 from ...core.steps import Step
 from ...core.trace import Trace
-from ...errors import RedraftError, StoreError
+from ...errors import GradingError, RedraftError, StoreError
 from ...plans.adaptive import Adaptive
 from ...quality.priors import Priors
 from ...refinement import Refinement, finish_refinement, prepare_refinement
-from ...result import Result, diagnosis_text, error_data
+from ...result import Result, diagnosis_text
 from ...storage import JsonlStore, read_trace, write_atomic
 from ...storage.priors_store import PriorsStore
 from ...sync import run_sync
-from ...text import pluralize, strip_control_sequences
+from ...text import pluralize
 from ..command_classes import ConfiguredCommand
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
-from ..errors import INTERRUPTED, exit_code, handle_sigterm
-from ..output import check_output, print_answer, warning
+from ..errors import BROKEN, INTERRUPTED, error_event, exit_code, handle_sigterm, report_error, warn_if_ungraded
+from ..output import check_output, messages_are_json, notice, print_answer, warning
 from ..progress import (
     JsonReporter,
     PlainReporter,
@@ -76,19 +76,12 @@ def run_command(ctx: click.Context, values: dict[str, Any]) -> int:
     try:
         result = _refine(ctx, values, arguments, display)
     except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
-        if (partial_result := best_so_far(interruption)) is None:
-            warning("interrupted before anything was graded", _resume_advice(arguments))
-            trace = display.progress.trace
-            if trace is not None and trace.candidates:
-                write_result(Result(trace), arguments.output, as_json=arguments.as_json)
+        if (partial_result := best_so_far(interruption, display)) is None:
+            warning("interrupted before there was an answer", _resume_advice(arguments))
             return INTERRUPTED
         result = partial_result
     except RedraftError as error:
-        if error.result is not None:
-            write_result(error.result, arguments.output, as_json=arguments.as_json)
-        if arguments.as_json:
-            print_event("error", **error_data(error))
-        raise
+        return write_error(error, arguments.output, as_json=arguments.as_json)
     if not arguments.as_json:
         _report(result, arguments, display.progress.seconds)
     write_result(result, arguments.output, as_json=arguments.as_json)
@@ -105,6 +98,11 @@ def _check(arguments: RunArguments) -> None:
             raise click.UsageError(f"--resume takes the task from its trace: leave out {', '.join(extra)}")
     elif not arguments.prompt and not arguments.response:
         raise click.UsageError('a prompt is missing, for example: redraft run "Explain quantum computing" --require words:80-200')
+    if arguments.trace and Path(arguments.trace).is_file() and Path(arguments.trace).stat().st_size:
+        raise click.UsageError(
+            f"--trace: {arguments.trace!r} exists already: resume it with redraft run --resume {shlex.quote(arguments.trace)} "
+            "-o FILE, or name another file (if the answer goes to a file by > FILE, the shell has emptied that already)"
+        )
     if arguments.output:  # a trace that is resumed replaces its own earlier answer
         check_output(arguments.output, overwrite=arguments.overwrite or bool(arguments.resume))
 
@@ -142,19 +140,20 @@ def _delete_if_empty(path: Path) -> None:
 
 def _report(result: Result, arguments: RunArguments, seconds: float) -> None:
     """Report the result on stderr."""
-    click.echo(f"redraft: {summary_line(result)}", err=True)
+    notice(summary_line(result))
     if not sys.stderr.isatty():
-        click.echo(f"redraft: {format_usage(result.usage, seconds)}", err=True)
+        notice(format_usage(result.usage, seconds))
     for comparison in [r for r in result.trace.records if isinstance(r, Comparison)][-1:]:
         warning(describe_comparison(comparison))
     if diagnosis := diagnosis_text(result):
-        click.echo(f"redraft: {' '.join(diagnosis.split())}", err=True)
+        notice(diagnosis)
     if changed := result.metadata["changed_fields"]:
-        click.echo(f"redraft: changed without being asked: {strip_control_sequences('; '.join(changed))}", err=True)
+        notice(f"changed without being asked: {'; '.join(changed)}")
     for name in result.metadata["broken"]:
-        click.echo(f"redraft: still broken: {strip_control_sequences(name)}", err=True)
+        notice(f"still broken: {name}")
+    warn_if_ungraded(result)
     if result.stop.resumable:
-        click.echo(f"redraft: {_resume_advice(arguments)}", err=True)
+        notice(_resume_advice(arguments))
     if sys.stdout.isatty() and sys.stderr.isatty() and not arguments.output:
         click.echo(err=True)
 
@@ -191,7 +190,7 @@ class RefinementDisplay:
 def _make_reporter(progress: TraceProgress, *, as_json: bool) -> ProgressReporter:
     if as_json:
         return JsonReporter(progress)
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not messages_are_json():
         from ..terminal import LiveReporter, console
 
         if not console(stderr=True).is_dumb_terminal:
@@ -210,6 +209,8 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
                 "no model was found, so only the built-in editor is used", "`redraft models` shows where Redraft looked for one"
             )
         announce_sources(refinement.session.writer, refinement.session.judge)
+        if note := refinement.session.default_judge_note:
+            notice(note)
         report_unused_prices(refinement.session.options.prices, refinement.session.writer, refinement.session.judge)
         display.begin(refinement.trace)
         _report_priors(refinement, as_json=display.as_json)
@@ -250,10 +251,23 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
         warning("priors given by --priors")
 
 
-def best_so_far(interruption: BaseException) -> Result | None:
-    """Return the result that an interruption carries; None if no answer was graded before."""
+def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Result | None:
+    """Return the result that an interruption carries, or that of the trace that was shown last; None if there is no answer."""
     result: Result | None = getattr(interruption, "result", None)
-    return result if result is not None and result.trace.graded_candidates else None
+    trace = result.trace if result else display.progress.trace
+    return (result or Result(trace)) if trace and trace.candidates else None
+
+
+def write_error(error: RedraftError, output: str | None, *, as_json: bool) -> int:
+    """Write the answer that an error carries, and the error, and return the exit code; raise the error if it has no answer."""
+    if error.result is not None:
+        write_result(error.result, output, as_json=as_json)
+    if as_json:
+        print_event("error", **error_event(error))
+    if error.result is None or not isinstance(error, GradingError):
+        raise error
+    report_error(error)
+    return BROKEN
 
 
 def write_result(result: Result, output: str | None, *, as_json: bool, text: str | None = None) -> None:

@@ -20,7 +20,7 @@ from ...models import find_model
 from ...models.openai_chat import Chat
 from ...models.registry import openai_url
 from ...sync import run_sync
-from ..output import messages_are_json, notice, use_json_messages, warning, write_event
+from ..output import hide_waits, messages_are_json, notice, warning, write_event
 
 if TYPE_CHECKING:
     from ...gateway.app import Gateway
@@ -55,7 +55,7 @@ def serve_gateway(options: ServeOptions) -> None:
     from ...gateway.access_log import access_log_on
     from ...gateway.server import GatewayServer, check_exposure
 
-    use_json_messages()
+    hide_waits()
     config = read_config(options)
     if not options.insecure:
         check_exposure(config)
@@ -106,6 +106,9 @@ def announce(url: str, gateway: Gateway) -> None:
 
     prefer_event_loop()
     names, folder = gateway.routing.names, gateway.config.folder
+    for name, refiner in gateway.routing.refiners.items():
+        if refiner.default_judge_note:
+            notice(f"refine/{name}: {refiner.default_judge_note}")
     if messages_are_json():
         write_event("serving", stdout=True, url=url, models=names, folder=str(folder), needs_key=not gateway.keys.is_open)
         return

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -21,7 +20,7 @@ from rich.text import Text
 from ...cards import MIN_CALIBRATION_LABELS, CardStore, Measure
 from ...errors import ConfigError
 from ...graders import as_grader
-from ...text import pluralize, strip_control_sequences
+from ...text import pluralize
 from ...validation import card_page as page
 from ...validation import plots
 from ...validation.api import ValidationSettings, labelled_data, validate
@@ -33,7 +32,7 @@ from ...validation.recorded_formats import OUTPUT_FORMATS, find_format, parse_ou
 from ...validation.run import JudgedCase, ValidationResult, validate_recorded
 from ..errors import FAILED, INTERRUPTED, OK, UNPROVEN
 from ..grader_code import load_grader
-from ..output import warning
+from ..output import messages_are_json, notice, warning, write_event
 from ..request import (
     announce_sources,
     find_judge,
@@ -43,12 +42,13 @@ from ..request import (
     parse_prices,
     warn_if_unsafe,
 )
-from ..terminal import console, text_line
+from ..terminal import console, grid, text_line
 
 CALIBRATION_HINT = f"that takes {MIN_CALIBRATION_LABELS} labels from 0 to 1 with a score (another scale: --scale LOW-HIGH)"
 RESUME = "run the same command without --restart to resume"
 MAX_LISTED = 20  # skipped rows that are listed one by one
-PROGRESS_INTERVAL = 2.0  # seconds between two lines of progress
+JSON_INTERVAL = 2.0  # seconds between two JSON lines of progress
+TEXT_INTERVAL = 30.0  # seconds between two lines of text
 WIDE = 120  # columns from which there is room for the meaning of each measure
 
 
@@ -86,7 +86,7 @@ class JudgingArguments:
         """Read the labelled data and report how its columns were understood and which rows were skipped."""
         labelled = read_cases(self.data, self.column_names, kind=self.kind, limit=self.limit)
         for text in labelled.column_notes:
-            click.echo(f"redraft: {strip_control_sequences(text)}", err=True)
+            notice(text)
         for row in labelled.skipped_rows[:MAX_LISTED]:
             warning(f"skipped: {row.location}: {row.message}")
         if labelled.skipped_rows:
@@ -140,8 +140,10 @@ class ValidateArguments(JudgingArguments):
 
 def list_formats() -> None:
     """Print the formats of recorded outputs."""
+    table = grid()
     for form in OUTPUT_FORMATS.values():
-        click.echo(f"{form.name:16} {form.kind:8} {form.about}, such as {form.example!r}")
+        table.add_row(form.name, form.kind, f"{form.about}, such as {form.example!r}")
+    console(stderr=False).print(table)
 
 
 def run_command(values: Mapping[str, Any]) -> int:
@@ -193,7 +195,7 @@ def _read_labelled(arguments: ValidateArguments) -> LabelledCases:
     labelled = arguments.read_cases()
     if labelled.scale and not (arguments.label_range or labelled.label_scale):
         low, high = labelled.scale
-        click.echo(f"redraft: labels range from {low:g} to {high:g}; --scale LOW-HIGH also measures leniency", err=True)
+        notice(f"labels range from {low:g} to {high:g}; --scale LOW-HIGH also measures leniency")
     if labelled.ignored_filters and not arguments.outputs:
         raise ConfigError(f"where:{labelled.ignored_filters[0]}: no row has such a column")
     return labelled
@@ -242,8 +244,8 @@ def _measure_recorded(labelled: LabelledCases, arguments: ValidateArguments, for
 
 @contextmanager
 def _show_progress(total: int) -> Iterator[Callable[[JudgedCase], None]]:
-    """Show progress: a bar on a terminal, else a JSON line every other second."""
-    if not sys.stderr.isatty():
+    """Show progress: a bar on a terminal, else a line every half minute, or a JSON line every other second if asked for."""
+    if not sys.stderr.isatty() or messages_are_json():
         yield _ProgressLines(total)
         return
     with Progress(console=console(stderr=True), transient=True) as bar:
@@ -258,19 +260,24 @@ def _show_progress(total: int) -> Iterator[Callable[[JudgedCase], None]]:
 
 @dataclass
 class _ProgressLines:
-    """Writes the progress as JSON lines."""
+    """Writes the progress line by line."""
 
     total: int
     done: int = 0
     lost: int = 0
-    written: float = 0.0
+    written: float = field(default_factory=monotonic)
 
     def __call__(self, case: JudgedCase) -> None:
         self.done += 1
         self.lost += bool(case.outage)
-        if self.done == self.total or monotonic() - self.written > PROGRESS_INTERVAL:
-            self.written = monotonic()
-            click.echo(json.dumps({"event": "judged", "done": self.done, "of": self.total, "lost": self.lost}), err=True)
+        interval = JSON_INTERVAL if messages_are_json() else TEXT_INTERVAL
+        if self.done < self.total and monotonic() - self.written < interval:
+            return
+        self.written = monotonic()
+        if messages_are_json():
+            write_event("judged", done=self.done, of=self.total, lost=self.lost)
+        else:
+            notice(f"{self.done:,} of {self.total:,} judged" + (f", {self.lost:,} lost" if self.lost else ""))
 
 
 def show_card(result: ValidationResult) -> None:
@@ -309,7 +316,8 @@ def show_card(result: ValidationResult) -> None:
 
 
 def _measure_table(name: str, measures: Iterable[Measure]) -> Table:
-    meaning = [""] if console(stderr=False).width >= WIDE else []
+    out = console(stderr=False)
+    meaning = [""] if out.width >= WIDE or not out.is_terminal else []
     headers = (name, "value", "95 %", "n", "chance", *meaning)
     return _table(headers, (page.measure_cells(measure)[: len(headers)] for measure in measures))
 

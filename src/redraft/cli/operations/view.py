@@ -78,7 +78,7 @@ def write_page(run: str | None, journal: str | None, path: str, *, overwrite: bo
     with library:
         entry = entry_named(library, name)
         if entry is None:
-            names = ", ".join(repr(each.info.name) for each in library.entries()) or "none"
+            names = ", ".join(repr(each.info.display_name) for each in library.entries()) or "none"
             raise ConfigError(f"--html writes the page of one run: name it; there are {names}")
         write_atomic(path, static_page(library, entry))
     notice(f"{path} written")

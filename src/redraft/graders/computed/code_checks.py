@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ... import checks
-from ...answers.code import function_body
+from ...answers.code import code_blocks, function_body
 from ...code import ruff
 from ...code.complexity import worst_function
 from ...code.findings import Finding, ToolError
@@ -72,6 +72,12 @@ def code_of(answer: str, task: Task) -> str:
     return code
 
 
+def _labelled_codes(answer: str) -> list[str]:
+    """Return the code of each block that is labelled as Python, if there are several."""
+    codes = PYTHON.labelled_codes(code_blocks(answer, PYTHON.language))
+    return codes if len(codes) > 1 else []
+
+
 def _compile_failure(problem: str) -> Feedback:
     action = "Answer with Python code." if problem == NO_CODE else f"Write code that compiles: {problem}."
     return Feedback(0.0, problem, (action,), done=False)
@@ -80,7 +86,7 @@ def _compile_failure(problem: str) -> Feedback:
 @fingerprint_name("syntax")
 @dataclass(frozen=True)
 class CodeSyntax(_CodeCheck):
-    """1 if Python code compiles, else 0, with the first error.
+    """1 if Python code compiles, else 0, with the first error. Every block that is labelled as Python must compile.
 
     The compiler is that of the Python that runs Redraft. Code without a statement scores 0. Reads only the answer.
     """
@@ -89,16 +95,30 @@ class CodeSyntax(_CodeCheck):
 
     editable = True
 
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+        """Return 1 or 0; None if the check did not finish."""
+        feedback = await super().grade(task, candidate, ask)
+        if feedback.score != 1:
+            return feedback
+        try:
+            for n, code in enumerate(await run_in_thread(_labelled_codes, candidate.text), 1):
+                failure = "the code could not be compiled"
+                if problem := await run(compile_error, code, failure_text=failure, text_length=len(code)):
+                    return _compile_failure(f"code block {n}, {problem}")
+        except ComputeLimitError as error:
+            return Feedback(None, str(error))
+        return feedback
+
     async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
         """Return the answer with the syntax of its code repaired, if small changes are enough (see `redraft.code.slips`).
 
         The body of a function alone is left as it is. The edit is lossy if lines are removed.
         """
-        code = await run_in_thread(PYTHON.extract, candidate.text)
-        if function_body(code) or (repaired := await run_in_thread(repaired_syntax, code)) is None:
-            return None
-        lossy = loses_lines(code, repaired.code)
-        return edit_with_code(candidate.text, code, repaired.code, repaired.note, lossy=lossy)
+        for code in await run_in_thread(lambda: [PYTHON.extract(candidate.text), *_labelled_codes(candidate.text)]):
+            if not function_body(code) and (repaired := await run_in_thread(repaired_syntax, code)) is not None:
+                lossy = loses_lines(code, repaired.code)
+                return edit_with_code(candidate.text, code, repaired.code, repaired.note, lossy=lossy)
+        return None
 
     async def _check(self, code: str) -> Feedback:
         return Feedback(1.0, "the code compiles")

@@ -70,8 +70,8 @@ class Pii(_Leaks):
     """1 for a text without personal data, else 0.
 
     Looks for e-mail addresses, phone numbers (international, or in the US form), payment cards (Luhn), IBANs (ISO 13616
-    checksum), US social security numbers and IP addresses (not loopback); `kinds` limits it to some: email, phone, card,
-    iban, ssn, ip. Reads only the answer.
+    checksum), US social security numbers and public IP addresses (private, loopback and documentation addresses are nobody's);
+    `kinds` limits it to some: email, phone, card, iban, ssn, ip. Reads only the answer.
     """
 
     name: str = "pii"
@@ -140,7 +140,7 @@ def _find_ip_addresses(text: str) -> Iterator[str]:
                 address = ip_address(match[0])
             except ValueError:
                 continue
-            if not address.is_loopback and not address.is_unspecified:
+            if address.is_global and not address.is_multicast:
                 yield match[0]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ... import checks
 from ...core.records import Candidate, Feedback
@@ -144,6 +144,15 @@ def _check_calls(text: str, candidate: Candidate) -> None:
         if not content.startswith(opened) or opened in content[len(opened) :]:
             raise FormatFault(f"the tool calls do not stand alone between {opened} and {closed}")
         try:
-            parse_call(parse_json(content[len(opened) :]), arguments=True)
+            _check_call(parse_json(content[len(opened) :]))
         except ValueError as error:
             raise FormatFault(f"a tool call cannot be read: {str(error)[:200]}") from None
+
+
+def _check_call(call: Any) -> None:
+    """Raise ValueError unless a call has a name and an object of arguments, which may be empty."""
+    parse_call(call, arguments=True)
+    function = call.get("function", call)
+    arguments = function.get("arguments", function.get("parameters"))
+    if not isinstance(parse_json(arguments) if isinstance(arguments, str) else arguments, dict):
+        raise ValueError('a call is {"name": ..., "arguments": {...}}')

@@ -80,7 +80,7 @@ def running_grades(text: str) -> Iterator[tuple[int, float]]:
 # ---- repetition
 
 
-MIN_WORDS = 50  # a shorter text counts as this long
+MIN_SEQUENCES = 6  # fewer count as this many, so that one coincidence does not decide
 MAX_WORD_CHARS = 30  # a longer word is split into pieces of three letters, so that "hahahaha..." is a repetition, too
 
 
@@ -88,10 +88,10 @@ MAX_WORD_CHARS = 30  # a longer word is split into pieces of three letters, so t
 @with_limit
 @dataclass(frozen=True)
 class Repetition:
-    """1 minus the largest share of words that end a sequence of `n` words which occurred before.
+    """1 minus the largest share of sequences of `n` words that occurred before (rep-n, Welleck et al., arXiv:1908.04319).
 
-    The share is computed after every word, of all words so far (or of 50, if there are fewer), and the largest one counts, so that
-    further text does not make up for a loop. Reads only the answer.
+    The share is computed after every word, of all sequences so far (or of 6, if there are fewer), and the largest one counts, so
+    that further text does not make up for a loop. Reads only the answer.
     """
 
     n: int = 4
@@ -103,10 +103,13 @@ class Repetition:
         checks.whole_number("n", self.n, 1, 50)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return the share that is not repeated, from 0 to 1; 1 for a text without words."""
+        """Return the share that is not repeated, from 0 to 1; 1 for a text of fewer than `n` words."""
         words = await compute(len(candidate.text), lambda: list(_words(candidate.text)))
-        share, sample = _worst_repetition(words, self.n)
-        reason = f"{share:.0%} of the words repeat earlier sequences of {self.n} words"
+        repeats, count, sample = _worst_repetition(words, self.n)
+        reason = f"no sequence of {self.n} words occurs twice"
+        if repeats:
+            reason = f"{repeats} of the first {count} sequences of {self.n} words occurred before"
+        share = repeats / max(count, MIN_SEQUENCES)
         return score_feedback(1 - share, reason, f"Do not say the same thing again ({sample!r} comes back)." if sample else "")
 
 
@@ -117,14 +120,15 @@ def _words(text: str) -> Iterator[str]:
         yield from (word[i : i + step] for i in range(0, len(word), step))
 
 
-def _worst_repetition(words: list[str], n: int) -> tuple[float, str]:
-    """Return the worst share of any beginning of the text, and the first repeated sequence."""
+def _worst_repetition(words: list[str], n: int) -> tuple[int, int, str]:
+    """Return how many sequences are repeated of how many, up to where their share is largest, and the first repeated one."""
     seen: set[tuple[str, ...]] = set()
-    repeats, worst, sample = 0, 0.0, ""
-    for i, gram in enumerate(zip(*(words[k:] for k in range(n)), strict=False)):
+    repeats, sample = 0, ""
+    worst = (0, 0)
+    for i, gram in enumerate(zip(*(words[k:] for k in range(n)), strict=False), 1):
         if gram in seen:
             repeats += 1
             sample = sample or " ".join(gram)[:80]
         seen.add(gram)
-        worst = max(worst, repeats / max(i + n, MIN_WORDS))
-    return worst, sample
+        worst = max(worst, (repeats, i), key=lambda found: found[0] / max(found[1], MIN_SEQUENCES))
+    return *worst, sample

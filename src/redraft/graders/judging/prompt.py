@@ -46,7 +46,7 @@ def _random_hex() -> str:
             return _nonce_pool.pop()
         except IndexError:
             digits = secrets.token_hex(4 * NONCE_BATCH_SIZE)
-            _nonce_pool.extend(digits[i : i + 8] for i in range(0, len(digits), 8))
+            _nonce_pool.extend([digits[i : i + 8] for i in range(0, len(digits), 8)])
 
 
 NONCE_BATCH_SIZE = 256
