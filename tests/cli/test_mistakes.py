@@ -89,7 +89,7 @@ TYPED = {
     "run hi --model None": (2, ["'None'", "--model none"]),
     "run hi --model http://127.0.0.1:9/v1#m --judge opnai:x": (2, ["judge:", "'opnai:x'", "did you mean 'openai:x'?"]),
     f"run hi {NONE}": (2, ["--model none", "--response FILE"]),
-    f"grade --response ok.txt {NONE}": (2, ["nothing grades this task"]),
+    f"grade --response ok.txt {NONE}": (2, ["nothing to grade with", "--require SPEC"]),
     "rubric --from labelled.csv": (2, ["a model must propose", "--model", "redraft models"]),
     # names of graders and requirements
     f"run --response ok.txt --require wrods:5 {NONE}": (2, ["'wrods:5'", "did you mean 'words'?", "redraft graders"]),
