@@ -99,8 +99,9 @@ def test_a_list_that_cannot_be_read_is_refused(cell, tmp_path):
     with pytest.raises(ValueError, match="'responses' looks like a list of responses"):
         task_of({"prompt": "q", "responses": cell})
     (tmp_path / "rows.csv").write_text(f'prompt,responses\nq,"{cell.replace(chr(34), chr(34) * 2)}"\n')
+    files = {"journal": tmp_path / "j.journal", "errors": tmp_path / "e.jsonl"}
     with pytest.raises(ConfigError, match="the only row in .* looks like a list of responses"):
-        redraft.batch_sync(tmp_path / "rows.csv", None, redraft.ScriptedModel(["new"]), "answered", journal=tmp_path / "j.journal")
+        redraft.batch_sync(tmp_path / "rows.csv", None, redraft.ScriptedModel(["new"]), "answered", **files)
 
 
 @pytest.mark.parametrize("text", ["[1] says so.", "[Verse] la la [end]", "Take ['a', 'b'].", "[x]"])
