@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, sqrt
@@ -226,7 +227,10 @@ def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
 
 def _mean_error(rows: Sequence[ResultRow], levels: Mapping[str | None, float]) -> float:
     """Return the mean error of the scores of those repeats whose text has a label; the text None stands for all of them."""
-    scores = {text: [float(row.score or 0.0) for row in rows if text in {None, row.text}] for text in levels}
+    scores: defaultdict[str | None, list[float]] = defaultdict(list)
+    for row in rows:
+        for text in {None, row.text}:
+            scores[text].append(float(row.score or 0.0))
     errors = [abs(fmean(scores[text]) - label) for text, label in levels.items()]
     return fmean(errors, [len(scores[text]) for text in levels])
 

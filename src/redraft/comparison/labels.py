@@ -286,7 +286,7 @@ class _TextLabels:
 
     def _preferences(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
         """Return the labels of pairs of answers. Each answer of A meets each one of B; equal ones are a tie, and need no label."""
-        pairs = {pair.key: pair for pair in self.pairs}
+        shares = {pair.key: pair.answer_shares for pair in self.pairs}
         found: defaultdict[str, defaultdict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
         used = 0
         for case, _ in cases:
@@ -298,14 +298,14 @@ class _TextLabels:
             for key in self._find(case, first):
                 if key not in others or first == second:
                     continue
-                a, b = pairs[key].answer_shares
+                a, b = shares[key]
                 for texts, win in (((first, second), win_of_second), ((second, first), -win_of_second)):
                     if texts[0] in a and texts[1] in b:
                         found[key][texts].append(win)
                         used = used_before + 1
         differences, partial = {}, set()
         for key, wins in found.items():
-            a, b = pairs[key].answer_shares
+            a, b = shares[key]
             weights = {texts: a[texts[0]] * b[texts[1]] for texts in wins}
             different = 1 - sum(share * b.get(text, 0.0) for text, share in a.items() if text is not None)
             differences[key] = different * fmean((fmean(values) for values in wins.values()), weights.values())

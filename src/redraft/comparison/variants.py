@@ -146,8 +146,9 @@ class ComparisonRun:
         cases: dict[str, tuple[int, LabelledCase]] = {}
         for n, answers in texts.items():
             pair = results.pairs[n]
+            same_answer = pair.same_answer
             for both in answers:
-                if pair.same_answer or both[0] == both[1]:
+                if same_answer or both[0] == both[1]:
                     shares[n].append((0.5, 0.5))
                 else:
                     id = f"{n}-{len(cases)}"
