@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import dedent
 from typing import Any, Literal
 
 from ... import checks
@@ -103,7 +104,7 @@ class CodeSyntax(_CodeCheck):
         try:
             for n, code in enumerate(await run_in_thread(_labelled_codes, candidate.text), 1):
                 failure = "the code could not be compiled"
-                if problem := await run(compile_error, code, failure_text=failure, text_length=len(code)):
+                if problem := await run(compile_error, dedent(code), failure_text=failure, text_length=len(code)):
                     return _compile_failure(f"code block {n}, {problem}")
         except ComputeLimitError as error:
             return Feedback(None, str(error))
