@@ -120,6 +120,21 @@ async def test_the_errors_of_one_task_are_not_those_of_another():
     assert results[1].metadata["callback_errors"] == list(results[1].callback_errors)
 
 
+async def test_errors_of_one_kind_are_told_once_though_their_texts_differ(caplog):
+    """A message with the ID of a row makes neither the report nor the log as long as the data."""
+
+    def refuse(record):
+        raise KeyError(f"candidate of {count.pop()}")
+
+    count = list(range(1000))
+    report = await redraft.batch(
+        [{"prompt": "q", "response": f"{n}"} for n in range(20)], None, False, lambda text: 1.0, journal="j", on_record=refuse
+    )
+    [raised] = report.callback_errors
+    assert "on_record raised KeyError: 'candidate of 999'" in raised and f"({1000 - len(count)} times)" in raised
+    assert [r.getMessage() for r in caplog.records if "raised" in r.getMessage()] == ["on_record raised KeyError; the run goes on"]
+
+
 async def test_an_error_of_the_run_has_the_errors_of_callbacks():
     """They are in the result that the error carries."""
 

@@ -16,13 +16,14 @@ from ..protocols import AsyncFunction, R, S
 
 @dataclass(frozen=True)
 class CallbackErrors:
-    """What functions of the user raised that are called while a run goes on.
+    """What functions of the user raised that are called while a run goes on; `of_all` are the errors of all tasks of a session.
 
-    `counts` says how often, by a text such as "on_record raised ValueError: no"; `of_all` counts those of all tasks of a session.
+    They are counted by kind, such as "on_record raised ValueError", with the text of the first: that of each may be another.
     """
 
-    counts: Counter[str] = field(default_factory=Counter)
-    of_all: Counter[str] = field(default_factory=Counter)
+    of_all: CallbackErrors | None = None
+    _counts: Counter[str] = field(default_factory=Counter, init=False)
+    _first: dict[str, str] = field(default_factory=dict, init=False)
 
     async def call(self, name: str, function: Callable[[Any], object], argument: Any) -> None:
         """Call the function `name` with the argument, and wait for its result if it is async. What it raises is noted."""
@@ -30,22 +31,23 @@ class CallbackErrors:
             if isawaitable(returned := function(argument)):
                 await returned
         except Exception as error:  # noqa: BLE001  (a function of the user)
-            self._add(name, error)
+            self.add(f"{name} raised {error_name(error)}", f"{name} raised {error_text(error)}")
 
-    def _add(self, name: str, error: Exception) -> None:
-        """Count an error; the first of its kind is logged, by its kind alone: its message may quote an answer."""
-        text = f"{name} raised {error_text(error)}"
-        if text not in self.of_all:
+    def add(self, kind: str, text: str) -> None:
+        """Count an error; the first of its kind is logged without its text, which may quote an answer."""
+        self._counts[kind] += 1
+        self._first.setdefault(kind, text)
+        if self.of_all:
+            self.of_all.add(kind, text)
+        elif self._counts[kind] == 1:
             from ..log import log
 
-            log.warning("%s raised %s; the run goes on", name, error_name(error))
-        self.counts[text] += 1
-        self.of_all[text] += 1
+            log.warning("%s; the run goes on", kind)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The errors of the task, each once, with their number if there are several."""
-        return tuple(f"{text} ({n:,} times)" if n > 1 else text for text, n in self.counts.items())
+        """The first error of each kind, with their number if there are several."""
+        return tuple(f"{text} ({n:,} times)" if (n := self._counts[kind]) > 1 else text for kind, text in self._first.items())
 
 
 def observe(
