@@ -4,8 +4,9 @@ import json
 import re
 
 import pytest
+from cpu_time import least_seconds
 
-from redraft.cli import COMMANDS, program
+from redraft.cli import COMMANDS, output, program
 
 from .chat_server import writer_and_judge
 
@@ -29,6 +30,38 @@ def test_a_wrong_option_of_any_command_is_told_in_prose_or_in_json_if_asked_for(
     for option in (["--log-format", "json"], ["--log-format=json"]):
         (told,) = map(json.loads, redraft(*command, "--debgu", *option).err.splitlines())
         assert (told["event"], f"redraft: {told['message']}") == ("error", first)
+
+
+@pytest.fixture
+def noted_options():
+    """A command with some options."""
+    with output.message_scope():
+        output.note_options({"limit": ("--limit",), "editor": ("--editor", "--no-editor"), "score": ("--score",)})
+        yield
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("replace the rows with overwrite (--overwrite); again", "replace the rows with --overwrite; again"),
+        ("belongs to graders (--grader)", "belongs to --grader"),
+        ("continue it with resume=True (--resume)", "continue it with --resume"),
+        ("name another (--errors)", "name another (--errors)"),
+        ("limit=5 and editor=False", "--limit 5 and --no-editor"),
+        ("score='limit=5': no column", "--score 'limit=5': no column"),
+        ("cannot read https://h/x?limit=5&score=1", "cannot read https://h/x?limit=5&score=1"),
+        ("give the `limit`, not the `margin`", "give the --limit, not the `margin`"),
+    ],
+)
+def test_a_message_of_the_library_names_options(noted_options, message, expected):
+    """Python's arguments are replaced by the options of the command; addresses and quoted values are left as they are."""
+    assert output.in_options(message) == expected
+
+
+@pytest.mark.parametrize("piece", ["a=", "limit=", "(--", " (from Python: ", "a (-", "'", "`a"])
+def test_a_long_message_takes_linear_time(noted_options, piece):
+    """It may hold a text of a model or of a server."""
+    assert least_seconds(lambda: output.in_options(piece * 20_000), 1) < 1
 
 
 @pytest.fixture

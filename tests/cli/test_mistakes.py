@@ -117,6 +117,7 @@ TYPED = {
         2,
         ["'numeric' needs a reference", "labelled.csv", "--column reference=NAME"],
     ),
+    "compare labelled.csv labelled.csv --score scor": (2, ["--score 'scor'", "did you mean 'score'"]),
     "batch https://x.example/a.jsonl -o o.jsonl": (2, ["'https://x.example/a.jsonl'", "download it first"]),
     "validate labelled.csv --grader correctness --judge http://127.0.0.1:9/v1#m": (
         2,
@@ -193,6 +194,7 @@ def test_a_mistake_is_named_with_its_value_and_what_to_do(folder, capfd, typed):
     assert "Traceback" not in said and "should not happen" not in said
     assert [word for word in words if word not in said] == [], said
     assert not re.search(r"=(True|False|None)\b|`[a-z_]+`(?! lists)|^redraft: [a-z]+_[a-z_]+( must|:)|from Python", said), said
+    assert not re.search(r"\b(\w+?)s? \(--\1\)", said) and len(set(hints := re.findall("`redraft[^`]*`", said))) == len(hints), said
 
 
 def test_the_suggestion_comes_before_the_list(folder, capfd):

@@ -77,7 +77,7 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments name. Raises UsageError naming the nearest command for an unknown name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise click.UsageError(unknown_name_message("command", args[0], COMMANDS, "redraft --help"), ctx)
+            raise click.UsageError(unknown_name_message("command", args[0], COMMANDS, "redraft --help"))
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -141,11 +141,11 @@ def note_options(options: Mapping[str, Sequence[str]]) -> None:
 
 OPTIONS_BY_ARGUMENT = {"graders": "grader", "requirements": "require", "prices": "price", "columns": "column"}
 _QUOTED = re.compile(r"((?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w))")
-_FROM_PYTHON = re.compile(r" \(from Python: [^)]*\)")
-_BESIDE_OPTION = re.compile(r"`?\b\w+=\S*`? \((--[^)]+)\)")
+_FROM_PYTHON = re.compile(r" \(from Python: [^)]{0,200}\)")
+_BESIDE_OPTION = re.compile(r"`?\b\w+=\S{0,80} \((--[^)]+)\)|\b(\w+?)s? \((--\2)\)")  # "resume=True (--resume)", "name (--name)"
 _ARGUMENT = re.compile(
-    r"(?P<start>^)(?P<name>\w+)(?=:| must be)|(?P<given>\bas )?`(?P<quoted>\w+)`|"
-    r"(?<!--column )(?<!-c )(?<!or )\b(?P<set>\w+)=(?:(?P<flag>True|False)\b|(?=[\d([{]|$))"
+    r"^(?P<name>\w+)(?=:| must be)|(?P<given>\bas )?`(?P<quoted>\w+)`|"
+    r"(?<!--column )(?<!-c )(?<!or )(?<![?&])\b(?P<set>\w+)=(?:(?P<flag>True|False)\b|(?=[\d([{]|$))"
 )
 
 
@@ -161,7 +161,7 @@ def in_options(message: str) -> str:
             return names[-1] if len(names) > 1 else f"{names[0]} none"
         return f"{'with ' * bool(found['given'])}{names[0]}{' ' * bool(found['set'] and not found['flag'])}"
 
-    message = _BESIDE_OPTION.sub(r"\1", _FROM_PYTHON.sub("", message))
+    message = _BESIDE_OPTION.sub(lambda found: found[1] or found[3], _FROM_PYTHON.sub("", message))
     if not _format.options:
         return message
     return "".join(part if n % 2 else _ARGUMENT.sub(option, part) for n, part in enumerate(_QUOTED.split(message)))

@@ -257,7 +257,7 @@ def _read_rows(rows: _Rows, named: Mapping[str, str], name: str) -> RunResults:
         raise ConfigError(f"{name!r} has no row{f' that can be read: {rows.skipped[0]}' if rows.skipped else ''}")
     sample = SampleColumns([row.values for row in rows.good[:SAMPLE]])
     for role, column in named.items():
-        sample.require(f"{role}={column}", column)
+        sample.require(f"{role}={column!r}", column)
     score = named.get("score") or next((column for column in SCORE_NAMES if sample.has(column)), None)
     if score is None:
         raise ConfigError(f"{name!r}: no column is known to be the score; name it. There are {sample.column_list()}")

@@ -73,7 +73,7 @@ def _refusal(config: BatchConfig, dataset: BatchDataset, found: EarlierOutput, s
         f"output {config.output!r} has {pluralize(found.rows, 'row')}{f' of {source}' if source else ''}; {run} would leave {left}"
     )
     unsaved = f", and {found.unsaved:,} are saved nowhere else" if found.unsaved else ""
-    saved = "; the earlier command then brings them back, again with overwrite, without a new call"
+    saved = "; the earlier command brings them back in the same way, without a new call"
     saved = saved if found.unsaved < found.lost else ""
     return f"{message}{unsaved}. Name another output, or replace the rows with overwrite (--overwrite){saved}"
 
