@@ -92,6 +92,13 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line("; ".join(f"{count} skipped: {reason}" for reason, count in reasons.most_common()))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    """That the last run skipped nothing is no failure of `--skipped`."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("--skipped"):
+        session.exitstatus = pytest.ExitCode.OK
+
+
 def slow_tests(items):
     """The tests marked slow. Of a table that is marked `slow(but_each=n)`, one in n rows is not: the first, the n + 1st ..."""
     rows, slow = Counter(), []

@@ -29,8 +29,10 @@ def test_skipped_tests_are_counted_by_reason_and_can_be_run_later(tmp_path):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-n", "1", *options]
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parent)}
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stdout
         return [line.partition(" in ")[0] for line in done.stdout.splitlines()[-2:]]
 
     assert last_lines("") == ["2 skipped: no cat; 1 skipped: no sh", "1 passed, 3 skipped"]
     assert last_lines("", "--skipped", "--shuffle=1") == ["2 skipped: no cat; 1 skipped: no sh", "3 skipped"]
     assert last_lines(os.environ["PATH"], "--skipped")[-1] == "3 passed"
+    assert last_lines(os.environ["PATH"], "--skipped")[-1] == "no tests ran"
