@@ -323,6 +323,8 @@ def test_a_vendor_takes_a_key():
 
 NOT_TOGETHER = {
     "two addresses": ("http://h/v1#m", {"base_url": "http://h/v1"}, "an address already"),
+    "two names": ("m", {"base_url": "http://h/v1#other"}, "give that as the model alone"),
+    "key and api_key": ("m", {"base_url": "http://h/v1", "api_key": "sk-a", "key": "sk-b"}, "give one of them"),
     "two keys": ("http://:sk-a@h/v1#m", {"api_key": "sk-b"}, "has a key already"),
     "two keys beside a name": ("m", {"base_url": "http://:sk-a@h/v1", "api_key": "sk-b"}, "has a key already"),
     "file": ("local:m.gguf", {"api_key": "sk-b"}, "local file"),

@@ -105,6 +105,8 @@ def connect(
     if isinstance(model, type):
         raise ConfigError(f"a model is an instance: write {model.__name__}(...), not the class")
     access = _access(api_key, base_url)
+    if "api_key" in access and "key" in options:
+        raise ConfigError("api_key: there is a key already; give one of them")
     if isinstance(model, str):
         environment = os.environ if env is None else env
         return _model_from_name(model.strip(), environment, access, options)
@@ -240,6 +242,8 @@ def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) ->
 def _model_at_base_url(name: str, env: Mapping[str, str], access: Mapping[str, str], options: dict[str, Any]) -> Model:
     """Return the model with a name at the address in `access`. Raises ConfigError."""
     url = access["base_url"]
+    if "#" in url:
+        raise ConfigError(f"base_url: {redacted_url(url)} is followed by the name of a model; give that as the model alone")
     if not name:
         raise ConfigError("the name of the model is missing beside base_url")
     if "api_key" in access:
