@@ -72,7 +72,7 @@ class PlainConsole(Console):
 
 
 def plain_content(content: Any) -> Any:
-    """Return text without styles, a table as lines with tabs between the cells, and indented content as text; others unchanged."""
+    """Return text without styles: a table as lines with tabs between the cells, a rule as its title; unknown content as it is."""
     match content:
         case Table():
             heads = [column.header for column in content.columns]
@@ -82,6 +82,8 @@ def plain_content(content: Any) -> Any:
             return "\n".join([*([str(content.title)] if content.title else []), *lines])
         case Padding():
             return indent(str(plain_content(content.renderable)), " " * content.left)
+        case Rule():
+            return str(content.title)
         case Text():
             return str(content)
     return content
