@@ -189,6 +189,20 @@ def wrapped(form, value):
     return {form.wrapper_key: value} if form.wrapper_key else value
 
 
+@pytest.mark.parametrize(
+    ("schema", "is_wrapped"),
+    [
+        ({"anyOf": [{"$ref": "#/anyOf/1"}, {"type": "string"}]}, True),
+        ({"anyOf": [{"$ref": "#/anyOf/1"}, {"type": ["string", "object"]}]}, False),
+        ({"$ref": "#/$defs/a~1b/anyOf/0", "$defs": {"a/b": {"anyOf": [{"type": "object"}]}}}, False),
+        ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"type": "array", "items": {"$ref": "#"}}}}, True),
+    ],
+)
+def test_an_answer_is_wrapped_unless_it_may_be_any_object_wherever_a_reference_points(schema, is_wrapped):
+    """A reference may point to any place of the schema, also in a list."""
+    assert bool(as_answer_form(schema).wrapper_key) == is_wrapped
+
+
 ROUND_TRIPS = settings(max_examples=200, suppress_health_check=list(HealthCheck))
 SOME = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 

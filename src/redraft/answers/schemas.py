@@ -64,9 +64,9 @@ def _takes_any_key(node: Any, root: Mapping[str, Any], seen: set[str], *, ignore
         return node is True
     inner = partial(_takes_any_key, root=root, seen=seen, ignores_extra=ignores_extra)
     if isinstance(reference := node.get("$ref"), str):
-        is_new, (kind, _, name) = reference not in seen, reference.removeprefix("#/").partition("/")
+        is_new = reference not in seen
         seen.add(reference)
-        return is_new and inner(root.get(kind, {}).get(name, False))
+        return is_new and inner(_target(reference, root))
     if "object" not in _as_list(node.get("type", "object")) or not {"const", "enum"}.isdisjoint(node):
         return False
     if choices := [each for key in ("anyOf", "oneOf") for each in _as_list(node.get(key, []))]:
@@ -74,6 +74,15 @@ def _takes_any_key(node: Any, root: Mapping[str, Any], seen: set[str], *, ignore
     if "additionalProperties" in node:
         return node["additionalProperties"] is not False
     return all(map(inner, _as_list(node.get("allOf", [])))) and not (ignores_extra and "properties" in node)
+
+
+def _target(reference: str, root: Mapping[str, Any]) -> Any:
+    """Return the schema that a reference points to; False, which nothing follows, if there is none."""
+    node: Any = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        members = node if isinstance(node, Mapping) else {str(n): each for n, each in enumerate(_as_list(node))}
+        node = members.get(step.replace("~1", "/").replace("~0", "~"), False)
+    return node
 
 
 def _as_list(value: Any) -> list[Any]:
