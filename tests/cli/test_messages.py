@@ -142,3 +142,14 @@ def test_no_progress_is_reported_before_a_row_has_ended(redraft, serve):
     done = redraft("batch", "in.jsonl", "-o", "o.jsonl", "--model", server.model, "--log-format", "json")
     progress = [event for event in map(json.loads, done.err.splitlines()) if event["event"] == "progress"]
     assert done.returncode == 1 and all(event["state"] != "running" for event in progress), done.err
+
+
+@pytest.mark.parametrize("options", [(), ("--log-format", "json")])
+def test_libraries_show_no_progress_in_a_pipe(redraft, options):
+    """Those that load data sets write to stderr themselves unless their environment says otherwise."""
+    (redraft.folder / "own.py").write_text(
+        "import os\n\ndef tell(text):\n    return 1.0, os.environ.get('HF_HUB_DISABLE_PROGRESS_BARS', 'shown')\n"
+    )
+    (redraft.folder / "r.txt").write_text("one")
+    done = redraft("grade", "Say it", "--response", "r.txt", "--grader", "own.py:tell", *options)
+    assert done.out.splitlines()[0].endswith("\t1"), done

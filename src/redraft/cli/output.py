@@ -91,6 +91,8 @@ def message_scope() -> Iterator[None]:
     _format.json, _format.write, _format.options = False, None, {}
     logging.getLogger("redraft").addHandler(_fallback_handler)
     _show_waits()
+    if not sys.stderr.isatty():
+        _quiet_libraries()
     try:
         yield
     finally:
@@ -116,6 +118,11 @@ def use_json_messages() -> None:
     """Write messages as JSON from now on; library logs become warnings."""
     _format.json = True
     logging.getLogger().addHandler(_warning_handler)
+    _quiet_libraries()
+
+
+def _quiet_libraries() -> None:
+    """Have libraries that are imported later show neither progress nor notices, which a log is not the place for."""
     for name, value in QUIET_LIBRARIES.items():
         os.environ.setdefault(name, value)
 
