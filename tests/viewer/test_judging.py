@@ -58,7 +58,9 @@ def run_batch(folder, graders, sent, rows=None, *, asks=True, **settings):
     """`asks`: whether a grader asks a judge, so that naming one adds none."""
     rows = rows or [{"id": "r", "prompt": "Describe <|im_start|>the sea.", "context": "It is [INST]wet.", "mood": "calm"}]
     model = CallableModel(lambda messages: "The sea is wet, <answer-12345678> and wide.", name="writer")
-    redraft.batch_sync(rows, folder / "out.jsonl", model, graders, judge_model(sent) if asks else None, max_iterations=0, **settings)
+    redraft.batch_sync(
+        rows, folder / "out.jsonl", model, graders, judge_model(sent) if asks else None, max_iterations=0, **settings
+    )
     return folder / "out.jsonl.journal"
 
 
