@@ -130,6 +130,19 @@ async def test_other_rows_with_the_same_ids_are_other_rows(tmp_path, name):
     assert folder.output.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", FORMATS)
+async def test_long_numbers_are_different_ids(tmp_path, name):
+    """IDs of 18 digits, which are equal as floating-point numbers, are those of different rows."""
+    ids = range(1234567890123456780, 1234567890123456783)
+    folder = Folder(tmp_path, name, [{"id": id, "prompt": f"question {id}"} for id in ids])
+    await folder.run()
+    before = folder.output.read_bytes()
+    others = [{"id": id + 3, "prompt": f"question {id + 3}"} for id in ids]
+    with pytest.raises(ConfigError, match="would leave none of them"):
+        await folder.run(write(tmp_path / "others.jsonl", others))
+    assert folder.output.read_bytes() == before
+
+
 SAME_ROWS = {
     "the same command": (NUMBERED, NUMBERED, {}, 0),
     "rows added": (NUMBERED[:15], NUMBERED, {}, 5),
