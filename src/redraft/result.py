@@ -385,11 +385,12 @@ def format_score_with_interval(result: Result[Any]) -> str:
 def headline(result: Result[Any]) -> str:
     """Return the scores of the first and of the best answer, what stands behind them, and why the run stopped, in plain words."""
     note = result.trace.outcome.note if result.trace.outcome else ""
+    wrote = any(candidate.role in {"generate", "refine"} for candidate in result.trace.candidates)
     show_note = (
         result.stop.resumable
         or result.stop in {StopReason.GAIN, StopReason.TOOL_CALLS}
         or EXCESS_TEXT in note
-        or (result.score_interval is not None and result.stop not in SUCCESS_REASONS)
+        or ((result.score_interval is not None or not wrote) and result.stop not in SUCCESS_REASONS)
         or not is_graded(result.trace)
     )
     why = f" ({strip_control_sequences(note)})" if note and show_note else ""
