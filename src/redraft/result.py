@@ -408,6 +408,8 @@ def stop_phrase(trace: Trace) -> str:
 
 def _scores_in_words(result: Result[Any]) -> str:
     """Return the score of the best answer, after that of the first unless it is the first, and what stands behind it."""
+    if not result.trace.graded_candidates:
+        return format_score(None)
     trace, expected, interval = result.trace.with_estimates, result.forecast, result.score_interval
     answers, best = trace.scored_candidates, result.trace.best
     first = max(answers[: max(1, len(trace.task.given_responses))], key=lambda c: trace.scores[c.id] or 0.0, default=None)

@@ -5,7 +5,9 @@ import re
 
 import pytest
 
+from cpu_time import least_seconds
 from redraft.cli import COMMANDS, program
+from redraft.cli.output import in_options
 
 from .chat_server import writer_and_judge
 
@@ -108,3 +110,10 @@ def test_no_progress_is_reported_before_a_row_has_ended(redraft, serve):
     done = redraft("batch", "in.jsonl", "-o", "o.jsonl", "--model", server.model, "--log-format", "json")
     progress = [event for event in map(json.loads, done.err.splitlines()) if event["event"] == "progress"]
     assert done.returncode == 1 and all(event["state"] != "running" for event in progress), done.err
+
+
+@pytest.mark.parametrize("quoted", ["a=", "a=a`", "a=b (--a=b (", " (from Python: ", "'", "`a"])
+def test_a_message_that_quotes_any_text_is_put_into_options_in_linear_time(quoted):
+    """An own grader may raise an error with a whole answer in it, and an answer is what a model makes of what strangers write."""
+    message = quoted * (20_000 // len(quoted))
+    assert least_seconds(lambda: in_options(message), 0.5) < 0.5

@@ -141,8 +141,8 @@ def note_options(options: Mapping[str, Sequence[str]]) -> None:
 
 OPTIONS_BY_ARGUMENT = {"graders": "grader", "requirements": "require", "prices": "price", "columns": "column"}
 _QUOTED = re.compile(r"((?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w))")
-_FROM_PYTHON = re.compile(r" \(from Python: [^)]*\)")
-_BESIDE_OPTION = re.compile(r"`?\b\w+=\S*`? \((--[^)]+)\)")
+_FROM_PYTHON = re.compile(r" \(from Python: [^()]*\)")
+_BESIDE_OPTION = re.compile(r"`?\b\w+=\S{0,80}`? \((--[^()]{1,80})\)")  # bounded: a message may quote any text
 _ARGUMENT = re.compile(
     r"(?P<start>^)(?P<name>\w+)(?=:| must be)|(?P<given>\bas )?`(?P<quoted>\w+)`|"
     r"(?<!--column )(?<!-c )(?<!or )\b(?P<set>\w+)=(?:(?P<flag>True|False)\b|(?=[\d([{]|$))"

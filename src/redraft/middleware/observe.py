@@ -13,6 +13,9 @@ from ..error_text import error_text
 from ..errors import error_name
 from ..protocols import AsyncFunction, R, S
 
+MAX_ERRORS = 10  # that are counted separately: each message may name another row
+MAX_LENGTH = 500  # characters of one: it may quote an answer
+
 
 @dataclass(frozen=True)
 class CallbackErrors:
@@ -34,13 +37,13 @@ class CallbackErrors:
 
     def _add(self, name: str, error: Exception) -> None:
         """Count an error; the first of its kind is logged, by its kind alone: its message may quote an answer."""
-        text = f"{name} raised {error_text(error)}"
-        if text not in self.of_all:
+        text = f"{name} raised {error_text(error)}"[:MAX_LENGTH]
+        if text not in self.of_all and len(self.of_all) < MAX_ERRORS:
             from ..log import log
 
             log.warning("%s raised %s; the run goes on", name, error_name(error))
-        self.counts[text] += 1
-        self.of_all[text] += 1
+        for counts in (self.counts, self.of_all):
+            counts[text if text in counts or len(counts) < MAX_ERRORS else f"{name} raised other errors"] += 1
 
     @property
     def texts(self) -> tuple[str, ...]:
