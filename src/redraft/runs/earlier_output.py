@@ -117,12 +117,12 @@ class OutputCheck:
             return ""
         if (written := self._metadata.get(WRITTEN)) and written == written_state(config, self.summary, self.keys):
             return ""
-        found = self.compare(path)
+        found = self.effect_on(path)
         if found.lost and not config.overwrite:
             raise ConfigError(_refusal(config, self.dataset, found, self._metadata.get("source")))
         return _notice(config, found)
 
-    def compare(self, path: Path) -> EarlierOutput:
+    def effect_on(self, path: Path) -> EarlierOutput:
         """Return what the run does to the rows in a file."""
         ids = IdIndex()
         rows, bad = self._index(path, ids)
