@@ -120,19 +120,22 @@ async def test_the_errors_of_one_task_are_not_those_of_another():
     assert results[1].metadata["callback_errors"] == list(results[1].callback_errors)
 
 
-async def test_errors_of_one_kind_are_told_once_though_their_texts_differ(caplog):
-    """A message with the ID of a row makes neither the report nor the log as long as the data."""
+async def test_many_different_errors_are_told_shortly(caplog):
+    """The first ones are told, cut short, and how many there are besides: an error may have another text at each call."""
+    count = 0
 
-    def refuse(record):
-        raise KeyError(f"candidate of {count.pop()}")
+    def fail(item):
+        nonlocal count
+        count += 1
+        raise KeyError(f"{count}: {SECRET * 1000}")
 
-    count = list(range(1000))
-    report = await redraft.batch(
-        [{"prompt": "q", "response": f"{n}"} for n in range(20)], None, False, lambda text: 1.0, journal="j", on_record=refuse
-    )
-    [raised] = report.callback_errors
-    assert "on_record raised KeyError: 'candidate of 999'" in raised and f"({1000 - len(count)} times)" in raised
-    assert [r.getMessage() for r in caplog.records if "raised" in r.getMessage()] == ["on_record raised KeyError; the run goes on"]
+    rows = [{"prompt": f"q {n}"} for n in range(20)]
+    callbacks = {"on_record": fail, "journal": "many.journal", "learn": False}
+    report = await redraft.batch(rows, None, ScriptedModel(["a"] * 20), half, max_iterations=0, **callbacks)
+    assert count > 20
+    assert len(report.callback_errors) == 11 and max(map(len, report.callback_errors)) <= 500
+    assert report.callback_errors[-1] == f"on_record raised other errors ({count - 10} times)"
+    assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 10
 
 
 async def test_an_error_of_the_run_has_the_errors_of_callbacks():

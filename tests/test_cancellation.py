@@ -5,7 +5,10 @@ import gc
 
 import pytest
 
+import redraft
 from cancelling import Point, Server, points
+from redraft import ScriptedModel
+from redraft.core.records import Outcome
 from redraft.runs import BatchRun
 from redraft.storage.journal import Journal
 
@@ -45,3 +48,26 @@ async def test_a_batch_cancelled_before_its_first_row_is_reported_as_interrupted
         await work
     gc.collect()
     assert (cancelled.value.result.end_reason, cancelled.value.result.done) == ("interrupted", 0)
+
+
+async def test_a_cancellation_while_on_record_works_has_the_result():
+    """Whoever cancels again, because an async `on_record` takes long, gets the best answer so far, too."""
+    graded, ended = asyncio.Event(), asyncio.Event()
+
+    async def record(record):
+        if isinstance(record, Outcome):
+            ended.set()
+            await asyncio.Event().wait()
+
+    async def grade(text):
+        graded.set()
+        await asyncio.Event().wait()
+
+    work = asyncio.ensure_future(redraft.refine("q", ScriptedModel(["an answer"]), grade, on_record=record))
+    await graded.wait()
+    work.cancel()
+    await ended.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await work
+    assert (cancelled.value.result.value, cancelled.value.result.stop) == ("an answer", "cancelled")

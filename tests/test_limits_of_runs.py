@@ -118,7 +118,8 @@ async def test_graders_that_compute_see_the_unseen_text():
 def test_errors(more, message):
     """They name the setting and what it needs."""
     with pytest.raises(ConfigError, match=message):
-        refine_sync("q", Writer(), more.pop("graders", JUDGE), judge=JudgeModel(), **more)
+        graders = more.pop("graders", JUDGE)
+        refine_sync("q", Writer(), graders, judge=None if graders == ["contains:a"] else JudgeModel(), **more)
 
 
 async def test_width_takes_few_rounds():

@@ -55,7 +55,7 @@ FILLED = {
 async def test_each_field_of_a_template_holds_what_its_name_says(template):
     """The filled template takes the place of the last user message; what came before it stays."""
     model = ScriptedModel(["one", "two four sixteen"])
-    task = Task(CHAT, context="The sky.", reference="SECRET", tests="SECRET", metadata={"colour": "blue", "n": [1, 2]})
+    task = Task(CHAT, context="The sky.", reference="SECRET", metadata={"colour": "blue", "n": [1, 2]})
     graders = [by_length, redraft.must("words:1-9")]
     await refine(task, model, graders, refine_prompt=f"{{response}}|{template}|{{demands}}", editor=False)
     *before, last = sent(model, 1)
@@ -338,7 +338,7 @@ def test_prompt_files_on_the_command_line(tmp_path, plain_server):
     assert done.returncode in (0, 3), done.err
     bad = run_in_process([*command, "--refine-prompt", "d.txt"], cwd=tmp_path)
     assert bad.returncode == 2
-    assert b"refine_prompt: put {response} where the answer belongs" in bad.stderr
+    assert b"--refine-prompt: put {response} where the answer belongs" in bad.stderr
     best = run_in_process(
         ["best", "Say it", "-n", "2", "--model", plain_server, "--grader", "words:1-99", "--draft-prompt", "d.txt"], cwd=tmp_path
     )
@@ -353,7 +353,7 @@ def test_a_configuration_file_names_a_prompt_file(tmp_path, plain_server):
     (tmp_path / "redraft.toml").write_text('refine-prompt = "p.txt"\n')
     done = run_in_process(["run", "Say it", "--model", plain_server, "--require", "words:1-99"], cwd=tmp_path / "sub")
     assert done.returncode == 2
-    assert b"refine_prompt: put {response} where" in done.stderr
+    assert b"--refine-prompt: put {response} where" in done.stderr
 
 
 def test_a_trace_with_a_prompt_function_is_resumed_in_python(tmp_path, plain_server):

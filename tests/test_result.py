@@ -296,7 +296,13 @@ HEADLINES = {
         (None, None),
         (JUDGE,),
         Outcome(1, StopReason.BUDGET, "2 of 2"),
-        "unknown -> unknown; stopped: the budget is used up (2 of 2)",
+        "unknown; stopped: the budget is used up (2 of 2)",
+    ),
+    "unknown, and the first is returned": (
+        (None, None),
+        (JUDGE,),
+        Outcome(0, StopReason.DEADLINE),
+        "unknown; stopped: the time is up",
     ),
     "better than unknown": ((None, 0.5), (JUDGE,), Outcome(1, StopReason.DEADLINE), "unknown -> 0.50; stopped: the time is up"),
     "kept": (

@@ -404,7 +404,11 @@ class RefinementRun:
         """Give an error the result so far; an interruption becomes the outcome."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
             if not self.trace.outcome:
-                await self._add(with_outcome(self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"))
+                try:
+                    await self._add(with_outcome(self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"))
+                except asyncio.CancelledError as again:  # while `on_record` works
+                    await self._attach_result(again)
+                    raise
             error.result = self._refinement.result(self.trace)  # type: ignore[union-attr]
         elif isinstance(error, RedraftError):
             error.result = self._refinement.result(self.trace) if self.trace.candidates else None

@@ -385,11 +385,12 @@ def format_score_with_interval(result: Result[Any]) -> str:
 def headline(result: Result[Any]) -> str:
     """Return the scores of the first and of the best answer, what stands behind them, and why the run stopped, in plain words."""
     note = result.trace.outcome.note if result.trace.outcome else ""
+    wrote = any(candidate.role in {"generate", "refine"} for candidate in result.trace.candidates)
     show_note = (
         result.stop.resumable
         or result.stop in {StopReason.GAIN, StopReason.TOOL_CALLS}
         or EXCESS_TEXT in note
-        or (result.score_interval is not None and result.stop not in SUCCESS_REASONS)
+        or ((result.score_interval is not None or not wrote) and result.stop not in SUCCESS_REASONS)
         or not is_graded(result.trace)
     )
     why = f" ({strip_control_sequences(note)})" if note and show_note else ""
@@ -407,6 +408,8 @@ def stop_phrase(trace: Trace) -> str:
 
 def _scores_in_words(result: Result[Any]) -> str:
     """Return the score of the best answer, after that of the first unless it is the first, and what stands behind it."""
+    if not result.trace.graded_candidates:
+        return format_score(None)
     trace, expected, interval = result.trace.with_estimates, result.forecast, result.score_interval
     answers, best = trace.scored_candidates, result.trace.best
     first = max(answers[: max(1, len(trace.task.given_responses))], key=lambda c: trace.scores[c.id] or 0.0, default=None)

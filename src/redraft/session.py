@@ -34,7 +34,6 @@ from .middleware.adapt import adapt
 from .middleware.cache import cache
 from .middleware.call_costs import CostEstimator
 from .middleware.messages import checked_reply, offer_own_tools
-from .middleware.observe import CallbackErrors
 from .middleware.retry import retry
 from .middleware.timeout import timeout
 from .models import connect
@@ -134,7 +133,7 @@ class Session:
     cached_priors: Priors | None = field(default=None, init=False)
     cached_calibration: JudgeCalibration | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
-    callback_errors: CallbackErrors = field(default_factory=CallbackErrors, init=False)
+    callback_errors: Counter[str] = field(default_factory=Counter, init=False)  # see `CallbackErrors`
     _fingerprints: BoundedCache[int, tuple[Any, str]] = field(default_factory=lambda: BoundedCache(MAX_CACHED_SETUPS), init=False)
 
     def __post_init__(self) -> None:

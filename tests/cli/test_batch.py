@@ -427,7 +427,7 @@ def test_rows_of_the_output_are_replaced_only_if_asked_for(redraft):
     assert "out.jsonl' has 20 rows of in.jsonl; this run would leave 5" in refused.err and "--overwrite" in refused.err
     assert (redraft.folder / "out.jsonl").read_bytes() == before
     redone = redraft(*command, "--require", "words:1-9")
-    assert redone.returncode == 0 and redone.err.count("20 results in 'out.jsonl' are replaced") == 1
+    assert redone.returncode == 0 and redone.err.count("in 'out.jsonl' this run replaces 20 results, because") == 1
     assert redraft(*command, "--limit", "5", "--overwrite").returncode == 0
     assert len(read_rows(redraft.folder / "out.jsonl")) == 5
     assert redraft(*command, "--overwrite").returncode == 0

@@ -74,3 +74,9 @@ def test_help_says_what_runs_tests_and_where(redraft):
     said = " ".join(redraft("batch", "--help").out.split())
     assert "tests (of code, run by the grader tests)" in said
     assert "--sandbox TIER" in said and "--unsafe-exec" in said
+
+
+def test_without_arguments_the_help_is_shown(redraft):
+    """Line by line, as `--help` shows it, and with the exit code of wrong usage."""
+    done = redraft()
+    assert done.returncode == 2 and redraft("--help").out.strip() in (done.out + done.err)

@@ -50,9 +50,10 @@ def test_commands_name_what_stands_behind_the_score(labelled, redraft, serve, tm
     trace, out = str(tmp_path / "t.jsonl"), tmp_path / "out.jsonl"
     done = redraft("run", "Say it", *common, "--trace", trace)
     assert done.returncode in {0, 3}
-    assert f"] {basis} (observed" in done.err
+    words = basis if labelled else "the judge said"
+    assert words in done.err
     assert ("the card of 'judge'" in done.err) is labelled
-    assert basis in redraft("show", trace).out
+    assert words in redraft("show", trace).out
     assert json.loads(redraft("show", trace, "--json").out)["score_basis"] == basis
     (tmp_path / "in.jsonl").write_text('{"prompt": "Say it"}\n')
     report = redraft("batch", str(tmp_path / "in.jsonl"), "-o", str(out), *common)

@@ -58,7 +58,7 @@ def test_a_message_of_the_library_names_options(noted_options, message, expected
     assert output.in_options(message) == expected
 
 
-@pytest.mark.parametrize("piece", ["a=", "limit=", "(--", " (from Python: ", "a (-", "'", "`a"])
+@pytest.mark.parametrize("piece", ["a=", "a=a`", "limit=", "(--", "a=b (--a=b (", " (from Python: ", "a (-", "'", "`a"])
 def test_a_long_message_takes_linear_time(noted_options, piece):
     """It may hold a text of a model or of a server."""
     assert least_seconds(lambda: output.in_options(piece * 20_000), 1) < 1

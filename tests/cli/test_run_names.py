@@ -58,3 +58,32 @@ def test_a_run_with_a_name_of_its_own_keeps_it(redraft):
     redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas", "--name", "mine")
     assert "mine" in redraft("runs").out and redraft("runs", "show", "mine").out.startswith("mine\n")
     assert redraft("runs", "show", "out.jsonl").out.startswith("mine\n")
+
+
+BATCH = ("--model", "none", "--require", "no_commas")
+
+
+@pytest.mark.parametrize("spelling", ["./out.jsonl", "../there/out.jsonl", "{folder}/there/out.jsonl", "out.jsonl"])
+def test_an_output_is_the_same_however_it_is_spelled(redraft, spelling):
+    """The run resumes, also after its folder has been moved; nothing is done twice."""
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "p", "response": "a, b"}\n')
+    (redraft.folder / "here").mkdir()
+    redraft("batch", "in.jsonl", "-o", "here/out.jsonl", *BATCH)
+    (redraft.folder / "here").rename(redraft.folder / "there")
+    output = spelling.format(folder=redraft.folder)
+    done = redraft("batch", "../in.jsonl", "-o", output, *BATCH, cwd=redraft.folder / "there")
+    assert (done.returncode, "1 of them before" in done.err or "nothing was done" in done.err) == (0, True), done.err
+
+
+@pytest.mark.parametrize("command", ["runs show", "runs prune", "export"])
+@pytest.mark.parametrize("path", ["moved/out.jsonl", "nowhere/out.jsonl"])
+def test_a_path_never_means_the_run_of_another_file_of_that_name(redraft, command, path):
+    """Nothing is deleted, exported or shown in its place."""
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "p", "response": "a, b"}\n')
+    redraft("batch", "in.jsonl", "-o", "out.jsonl", *BATCH)
+    (redraft.folder / "moved").mkdir()
+    (redraft.folder / "moved/out.jsonl").write_bytes((redraft.folder / "out.jsonl").read_bytes())
+    more = {"runs prune": ("--yes",), "export": ("-o", "pairs.jsonl", "--format", "preference")}.get(command, ())
+    done = redraft(*command.split(), path, *more)
+    assert (done.returncode, "there is no run" in done.err) == (2, True), done.out + done.err
+    assert redraft("runs", "show", "./out.jsonl").out.startswith("out.jsonl\n")

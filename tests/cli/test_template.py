@@ -63,7 +63,7 @@ FAULTS = {
     "answer.txt": ("Rate this for {query}.", "the template must show the answer"),
     "read.toml": (f"template = '{PROMPT}'\nread = 'score'\n", "read.toml: rubric: read needs a scale"),
     "scale.toml": (f"template = '{PROMPT}'\nscale = [10, 1]\nread = 'score'\n", "scale.toml: rubric: scale"),
-    "criteria.toml": ("criteria = {truth = 'It is true.'}\n", "'criteria.toml': it has no `template`"),
+    "criteria.toml": ("criteria = {truth = 'It is true.'}\n", "'criteria.toml': there is no template in it"),
     "broken.toml": ("template = '", "broken.toml"),
 }
 ROW_FAULT_CODES = {"batch": 3, "validate": 1}  # the exit codes if all rows fail

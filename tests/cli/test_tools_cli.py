@@ -28,7 +28,7 @@ def test_a_tool_call_is_printed_and_saved(redraft, serve, tmp_path):
     given = ("--model", server.model, "--tools", tools_in(tmp_path))
     done = redraft("run", "Will it rain?", *given, "--trace", "t.jsonl")
     assert (done.returncode, done.out) == (0, '[tool call: search] {"q": "rain"}\n')
-    assert "tool_calls (the model calls search)" in done.err
+    assert "stopped: the answer calls tools (the model calls search)" in done.err
     assert server.calls == 1
     assert server.bodies[0]["tools"] == [SEARCH]
     assert redraft("run", "Will it rain?", *given, "-o", "out.md").returncode == 0

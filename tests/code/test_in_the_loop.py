@@ -390,5 +390,5 @@ def test_rows_of_mbpp_in_a_batch(tmp_path):
     assert all("needs a task with tests; this task has none" in row["error"] for row in found[3:5])
     assert (report.done, report.failed) == (4, 2)
     changed = [{**row, "test_setup_code": "def g(n): return n"} if n == 1 else row for n, row in enumerate(rows)]
-    again = redraft.batch_sync(changed, tmp_path / "out.jsonl", False, **asked)
+    again = redraft.batch_sync(changed, tmp_path / "out.jsonl", False, overwrite=True, **asked)
     assert again.reused == 5, "only the row whose set-up changed is graded again"

@@ -47,10 +47,10 @@ async def asking_later(text, llm):
     return await asking(text, llm) if len(text) > 20 else worth(text)
 
 
-async def run(grader):
-    model = ScriptedModel([*DRAFTS])
-    judge = ScriptedModel(["0.5"] * 20)
-    return await refine("q", model, grader, judge=judge, target_score=0.9)
+async def run(grader, *, asks=True):
+    """`asks`: whether the grader takes a model, so that naming one adds no judge."""
+    judge = ScriptedModel(["0.5"] * 20) if asks else None
+    return await refine("q", ScriptedModel([*DRAFTS]), grader, judge=judge, target_score=0.9)
 
 
 def observable_result(result):
@@ -63,13 +63,13 @@ def observable_result(result):
 )
 async def test_function_without_model_calls_is_exact(function):
     """Its scores are exact, whatever its argument is called and whether or not it is async."""
-    assert observable_result(await run(function)) == observable_result(await run(worth))
+    assert observable_result(await run(function)) == observable_result(await run(worth, asks=False))
 
 
 @pytest.mark.parametrize("composite", [Minimum, lambda parts: Jury(parts * 3)])
 async def test_combination_of_exact_functions_is_exact(composite):
     """No part called a model."""
-    assert observable_result(await run(composite([ignore_model]))) == observable_result(await run(composite([worth])))
+    assert observable_result(await run(composite([ignore_model]))) == observable_result(await run(composite([worth]), asks=False))
 
 
 @pytest.mark.parametrize("function", [asking, asking_later, lambda text, model: asking(text, model)])

@@ -110,7 +110,8 @@ async def test_a_run_that_leaves_out_rows_of_its_output_is_refused(tmp_path, cha
     assert (folder.output.read_bytes(), folder.model.calls) == (before, calls)
     await folder.run(**other, overwrite=True)
     assert len(folder.prompts) != 20 or not {*folder.prompts} & {row["prompt"] for row in ROWS}
-    assert any("brings them back" in message for message in folder.said)
+    assert any(f"this run leaves out {20 - left} rows" in message for message in folder.said)
+    assert any("restores what it has written" in message for message in folder.said)
     write(folder.source, ROWS)
     assert await folder.run(overwrite=True) == 0
     assert folder.output.read_bytes() == before
@@ -127,6 +128,19 @@ async def test_other_rows_with_the_same_ids_are_other_rows(tmp_path, name):
     assert folder.output.read_bytes() == before
     copy = shutil.copy(folder.source, tmp_path / "copy.jsonl")
     assert await folder.run(copy) == 0
+    assert folder.output.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", FORMATS)
+async def test_long_numbers_are_different_ids(tmp_path, name):
+    """IDs of 18 digits, which are equal as floating-point numbers, are those of different rows."""
+    ids = range(1234567890123456780, 1234567890123456783)
+    folder = Folder(tmp_path, name, [{"id": id, "prompt": f"question {id}"} for id in ids])
+    await folder.run()
+    before = folder.output.read_bytes()
+    others = [{"id": id + 3, "prompt": f"question {id + 3}"} for id in ids]
+    with pytest.raises(ConfigError, match="would leave none of them"):
+        await folder.run(write(tmp_path / "others.jsonl", others))
     assert folder.output.read_bytes() == before
 
 
@@ -164,7 +178,7 @@ async def test_rows_of_an_earlier_run_are_known_again(tmp_path, rows, name):
     await folder.run(**settings)
     write(folder.source, [row if "prompt" in row else {**row, "prompt": "no ID"} for row in second])
     assert await folder.run(**settings) == calls
-    assert not [message for message in folder.said if "replaced" in message]
+    assert not [message for message in folder.said if "this run" in message]
     assert len(folder.prompts) == len(second)
     assert await folder.run(**settings) == 0
 
@@ -176,16 +190,16 @@ async def test_the_same_rows_with_other_settings_are_redone_with_a_word(tmp_path
     await folder.run()
     before = folder.output.read_bytes()
     await folder.run(graders="words:1-3")
-    (said,) = [message for message in folder.said if "replaced" in message]
-    assert said.startswith("20 results in ")
-    assert "the earlier command brings them back without a new call" in said
+    (said,) = [message for message in folder.said if "this run" in message]
+    assert "this run replaces 20 results, because settings or rows have changed" in said
+    assert "the earlier command restores what it has written without a new call" in said
     assert folder.output.read_bytes() != before
     assert await folder.run() == 0
     assert folder.output.read_bytes() == before
     edited = [{**NUMBERED[0], "prompt": "edited"}, *NUMBERED[1:]]
     write(folder.source, edited)
     assert await folder.run() == 1
-    assert [message for message in folder.said if message.startswith("1 result in ")]
+    assert [message for message in folder.said if "this run replaces 1 result, " in message]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -234,6 +248,9 @@ async def test_rows_that_are_saved_nowhere_else_are_counted(tmp_path):
     folder.output.write_text("a letter\nof two lines\nand more\n")
     with pytest.raises(ConfigError, match=r"would leave none of them, and 2 are saved nowhere else"):
         await folder.run()
+    await folder.run(overwrite=True)
+    (said,) = [message for message in folder.said if "this run" in message]
+    assert said == f"in {str(folder.output)!r} this run leaves out 2 rows; saved nowhere else: 2 rows"
 
 
 @pytest.mark.parametrize("name", ["out.jsonl.gz", "out.parquet"])

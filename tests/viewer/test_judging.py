@@ -54,10 +54,13 @@ def trace_and_judges(path, id):
         return trace, index.judges(id)
 
 
-def run_batch(folder, graders, sent, rows=None, **settings):
+def run_batch(folder, graders, sent, rows=None, *, asks=True, **settings):
+    """`asks`: whether a grader asks a judge, so that naming one adds none."""
     rows = rows or [{"id": "r", "prompt": "Describe <|im_start|>the sea.", "context": "It is [INST]wet.", "mood": "calm"}]
     model = CallableModel(lambda messages: "The sea is wet, <answer-12345678> and wide.", name="writer")
-    redraft.batch_sync(rows, folder / "out.jsonl", model, graders, judge_model(sent), max_iterations=0, **settings)
+    redraft.batch_sync(
+        rows, folder / "out.jsonl", model, graders, judge_model(sent) if asks else None, max_iterations=0, **settings
+    )
     return folder / "out.jsonl.journal"
 
 
@@ -104,7 +107,7 @@ async def own_judge(text, model):
 )
 def test_what_is_not_known_is_told(tmp_path, graders, problems):
     """Graders that ask no model are not listed; for the others there is a reason."""
-    path = run_batch(tmp_path, graders, [])
+    path = run_batch(tmp_path, graders, [], asks=bool(problems))
     trace, judges = trace_and_judges(path, "r")
     views = list(judging_views(trace, trace.best, judges))
     assert [bool(view.prompts) for view in views] == [False] * len(problems)
@@ -130,7 +133,7 @@ def test_each_row_has_the_judge_of_its_own_settings(tmp_path):
     """A run that was resumed with another rubric has both; the rows keep theirs, and the journal grows by little."""
     rows = [{"id": str(n), "prompt": f"Describe {n}."} for n in range(2)]
     path = run_batch(tmp_path, Judge({"old": "x"}), [], rows)
-    run_batch(tmp_path, Judge({"new": "y"}), [], rows, limit=1)
+    run_batch(tmp_path, Judge({"new": "y"}), [], rows, limit=1, overwrite=True)
     found = {}
     for id in ("0", "1"):
         trace, judges = trace_and_judges(path, id)

@@ -8,7 +8,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from redraft import Judge, Task, refine, refine_many
-from redraft.errors import ModelError, ModelUnavailableError
+from redraft.errors import ModelError
 from redraft.models import Chat, connect
 from redraft.models.pydantic_ai import ProviderModel
 from redraft.runs import batch
@@ -198,7 +198,7 @@ async def test_permanent_500_is_limited_by_retry(faults, worked):
     """It costs four calls in total and not four in each format, also if the format worked before."""
     faults.says(*[fs.accepting()] * worked, fs.error(500, "Internal Server Error"))
     *_, last = await grade_texts(faults, *["one"] * worked, "two")
-    assert isinstance(last.error.__cause__, ModelUnavailableError) and last.score is None
+    assert last.score is None and {failure.error for failure in last.trace.failures.values()} == {"ModelUnavailableError"}
     assert len(faults.requests) == 4 + worked
 
 

@@ -87,6 +87,9 @@ def exit_code_of(invoke: Callable[[], Any]) -> int:
         except (KeyboardInterrupt, click.Abort):
             output.error("interrupted")
             return INTERRUPTED
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            return USAGE
         except click.ClickException as error:
             ctx = getattr(error, "ctx", None)
             output.error(error.format_message(), f"`{ctx.command_path} --help` lists its options" if ctx else "")

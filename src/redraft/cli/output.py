@@ -148,8 +148,9 @@ def note_options(options: Mapping[str, Sequence[str]]) -> None:
 
 OPTIONS_BY_ARGUMENT = {"graders": "grader", "requirements": "require", "prices": "price", "columns": "column"}
 _QUOTED = re.compile(r"((?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w))")
-_FROM_PYTHON = re.compile(r" \(from Python: [^)]{0,200}\)")
-_BESIDE_OPTION = re.compile(r"`?\b\w+=\S{0,80} \((--[^)]+)\)|\b(\w+?)s? \((--\2)\)")  # "resume=True (--resume)", "name (--name)"
+_FROM_PYTHON = re.compile(r" \(from Python: [^()]*\)")
+# "resume=True (--resume)", "overwrite (--overwrite)"; bounded, since a message may quote any text
+_BESIDE_OPTION = re.compile(r"`?\b\w+=\S{0,80} \((--[^()]{1,80})\)|\b(\w+?)s? \((--\2)\)")
 _ARGUMENT = re.compile(
     r"^(?P<name>\w+)(?=:| must be)|(?P<given>\bas )?`(?P<quoted>\w+)`|"
     r"(?<!--column )(?<!-c )(?<!or )(?<![?&])\b(?P<set>\w+)=(?:(?P<flag>True|False)\b|(?=[\d([{]|$))"

@@ -256,7 +256,7 @@ def load_template_file(file: Path) -> Rubric:
         return Rubric(file.stem, overall_criterion(), template=read_text_file(file, "template"))
     rubric = Rubric.load(file)
     if rubric.template is None:
-        raise ConfigError(f"template {str(file)!r}: it has no `template`; for criteria alone use --rubric")
+        raise ConfigError(f"template {str(file)!r}: there is no template in it; for criteria alone use --rubric")
     return rubric
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, StoreError
-from ..storage.journal import Journal, RunInfo, run_name
+from ..storage.journal import Journal, RunInfo, is_file_of_run, run_name
 from .output import warning
 
 SUFFIX = ".journal"
@@ -22,6 +22,11 @@ class StoredRun:
 
     def as_data(self) -> dict[str, Any]:
         return {"journal": str(self.path), **asdict(self.info)}
+
+    def writes(self, name: str) -> bool:
+        """Whether this is the output of the run: the file of that path, or the one beside the journal."""
+        output = self.info.metadata.get("output")
+        return output is not None and is_file_of_run(output, name, self.path)
 
     def check_output(self, path: str) -> None:
         """Raise ConfigError if the output is the journal itself, which is never overwritten."""
@@ -60,8 +65,9 @@ def find_run(name: str, journal: str | None) -> StoredRun:
     is_named = not journal and own.is_file()
     paths = [own] if is_named else journal_paths(journal)
     runs = read_runs(paths, strict=bool(journal) or is_named)
-    matches = [run for run in runs if run.info.name in {name, run_name(Path(name).name)}]
-    matches = matches or [run for run in runs if run.info.metadata.get("output") == name] or (runs if is_named else [])
+    is_path = Path(name).name != name and not (journal or is_named)  # then no other output of that name
+    matches = [] if is_path else [run for run in runs if run.info.name in {name, run_name(Path(name).name)}]
+    matches = matches or [run for run in runs if run.writes(name)] or (runs if is_named else [])
     if len(matches) == 1:
         return matches[0]
     if not matches:

@@ -58,7 +58,7 @@ class CircuitBreaker:
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
         if not (self._announced or self._unconfirmed):
             self._announced = True
-            self._notify(f"down since {self.down_since}: {self._last_error}; probing")
+            self._notify(f"down since {self.down_since}: {self._last_error}; probing it until it answers")
 
     def record_failure(self, error: ModelError, *, is_probe: bool = False) -> None:
         """Record a failure, and open the breaker if there were too many in a row."""

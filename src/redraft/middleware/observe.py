@@ -13,17 +13,19 @@ from ..error_text import error_text
 from ..errors import error_name
 from ..protocols import AsyncFunction, R, S
 
+MAX_ERRORS = 10  # that are counted separately: each message may name another row
+MAX_LENGTH = 500  # characters of one: it may quote an answer
+
 
 @dataclass(frozen=True)
 class CallbackErrors:
-    """What functions of the user raised that are called while a run goes on; `of_all` are the errors of all tasks of a session.
+    """What functions of the user raised that are called while a run goes on.
 
-    They are counted by kind, such as "on_record raised ValueError", with the text of the first: that of each may be another.
+    `counts` says how often, by a text such as "on_record raised ValueError: no"; `of_all` counts those of all tasks of a session.
     """
 
-    of_all: CallbackErrors | None = None
-    _counts: Counter[str] = field(default_factory=Counter, init=False)
-    _first: dict[str, str] = field(default_factory=dict, init=False)
+    counts: Counter[str] = field(default_factory=Counter)
+    of_all: Counter[str] = field(default_factory=Counter)
 
     async def call(self, name: str, function: Callable[[Any], object], argument: Any) -> None:
         """Call the function `name` with the argument, and wait for its result if it is async. What it raises is noted."""
@@ -31,23 +33,22 @@ class CallbackErrors:
             if isawaitable(returned := function(argument)):
                 await returned
         except Exception as error:  # noqa: BLE001  (a function of the user)
-            self.add(f"{name} raised {error_name(error)}", f"{name} raised {error_text(error)}")
+            self._add(name, error)
 
-    def add(self, kind: str, text: str) -> None:
-        """Count an error; the first of its kind is logged without its text, which may quote an answer."""
-        self._counts[kind] += 1
-        self._first.setdefault(kind, text)
-        if self.of_all:
-            self.of_all.add(kind, text)
-        elif self._counts[kind] == 1:
+    def _add(self, name: str, error: Exception) -> None:
+        """Count an error; the first of its kind is logged, by its kind alone: its message may quote an answer."""
+        text = f"{name} raised {error_text(error)}"[:MAX_LENGTH]
+        if text not in self.of_all and len(self.of_all) < MAX_ERRORS:
             from ..log import log
 
-            log.warning("%s; the run goes on", kind)
+            log.warning("%s raised %s; the run goes on", name, error_name(error))
+        for counts in (self.counts, self.of_all):
+            counts[text if text in counts or len(counts) < MAX_ERRORS else f"{name} raised other errors"] += 1
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The first error of each kind, with their number if there are several."""
-        return tuple(f"{text} ({n:,} times)" if (n := self._counts[kind]) > 1 else text for kind, text in self._first.items())
+        """The errors of the task, each once, with their number if there are several."""
+        return tuple(f"{text} ({n:,} times)" if n > 1 else text for text, n in self.counts.items())
 
 
 def observe(

@@ -36,7 +36,7 @@ from ..settings import (
     check_settings,
     setting,
 )
-from ..storage.journal import run_name
+from ..storage.journal import is_file_of_run, run_name
 from ..storage.schema import Durability
 from ..tables.columns import TaskColumns
 from ..tables.writers import output_suffix
@@ -185,9 +185,11 @@ class BatchConfig(BatchFields):
                 continue
             if Path(name).resolve() in sources:
                 raise ConfigError(f"{what} {name!r} is one of the input files: name another")
-            if known and what == "output" and known.get("output") not in {None, name}:
+            earlier = (known or {}).get(what)
+            is_same = earlier is not None and is_file_of_run(earlier, name, self.journal)
+            if what == "output" and earlier is not None and not is_same:
                 raise ConfigError(
-                    f"journal {str(self.journal)!r} already has a run {self.name!r}, which writes {known['output']!r}: give this "
+                    f"journal {str(self.journal)!r} already has a run {self.name!r}, which writes {earlier!r}: give this "
                     "run another name (--name)"
                 )
             if what == "errors" and self.has_unsafe_errors_path:
@@ -198,7 +200,7 @@ class BatchConfig(BatchFields):
                 continue
             if what == "output" and self.overwrite:
                 continue
-            if (known or {}).get(what) != name and Path(name).is_file() and Path(name).stat().st_size:
+            if not is_same and Path(name).is_file() and Path(name).stat().st_size:
                 replace_it = "replace it with overwrite (--overwrite)" if what == "output" else "remove this one"
                 raise ConfigError(
                     f"{what} {name!r} already exists, and journal {str(self.journal)!r} has no run {self.name!r} that wrote it: "

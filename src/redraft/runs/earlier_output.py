@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,8 +27,6 @@ from .row_key import RowKeys, row_key
 CHUNK = 256  # rows that are looked up in the journal at a time
 WRITTEN = "written"  # key in the metadata of a run: the state of its output when it was last closed
 _QUOTED = re.compile(r'"(?:[^"\\]|\\["\\/bfnrt])*"')  # a JSON text
-RESTORES = "the earlier command brings them back without a new call"
-RESTORES_WITH_OVERWRITE = "the earlier command, with overwrite (--overwrite), brings them back without a new call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +70,23 @@ def _refusal(config: BatchConfig, dataset: BatchDataset, found: EarlierOutput, s
     message = (
         f"output {config.output!r} has {pluralize(found.rows, 'row')}{f' of {source}' if source else ''}; {run} would leave {left}"
     )
-    unsaved = f", and {found.unsaved:,} are saved nowhere else" if found.unsaved else ""
+    unsaved = f", and {found.unsaved:,} {'is' if found.unsaved == 1 else 'are'} saved nowhere else" if found.unsaved else ""
     saved = "; the earlier command brings them back in the same way, without a new call"
     saved = saved if found.unsaved < found.lost else ""
     return f"{message}{unsaved}. Name another output, or replace the rows with overwrite (--overwrite){saved}"
 
 
-def _notices(config: BatchConfig, found: EarlierOutput) -> Iterator[str]:
-    if found.lost:
-        saved = "they are saved nowhere else" if found.unsaved == found.lost else RESTORES_WITH_OVERWRITE
-        yield f"{pluralize(found.lost, 'row')} in {config.output!r} are no part of this run and are replaced; {saved}"
-    if found.redone:
-        yield (
-            f"{pluralize(found.redone, 'result')} in {config.output!r} are replaced, because settings or rows have changed; "
-            f"{RESTORES}"
-        )
+def _notice(config: BatchConfig, found: EarlierOutput) -> str:
+    """Return what the run does to its output, and what restores that; "" if no row is left out and no result replaced."""
+    leaves_out = [f"leaves out {pluralize(found.lost, 'row')}"] if found.lost else []
+    replaces = [f"replaces {pluralize(found.redone, 'result')}, because settings or rows have changed"] if found.redone else []
+    if not (leaves_out or replaces):
+        return ""
+    again = ", with overwrite (--overwrite)," if found.lost else ""
+    restores = f"; the earlier command{again} restores what it has written without a new call"
+    unsaved = f"; saved nowhere else: {pluralize(found.unsaved, 'row')}" if found.unsaved else ""
+    what = f"in {config.output!r} this run {' and '.join([*leaves_out, *replaces])}"
+    return f"{what}{unsaved}{restores if found.unsaved < found.lost + found.redone else ''}"
 
 
 @dataclass
@@ -105,7 +105,6 @@ class OutputCheck:
         source = self._metadata.get("source")
         own = result_column_names(("id",), self.dataset.columns)["id"]
         self._id_column = self.dataset.shape.columns.id or own
-        self._has_ids = bool(self.dataset.shape.columns.id)
         self._is_other_source = source is not None and not _is_same_file(str(source), self.dataset.source.name)
 
     def notice(self) -> str:
@@ -118,12 +117,12 @@ class OutputCheck:
             return ""
         if (written := self._metadata.get(WRITTEN)) and written == written_state(config, self.summary, self.keys):
             return ""
-        found = self.compare(path)
+        found = self.effect_on(path)
         if found.lost and not config.overwrite:
             raise ConfigError(_refusal(config, self.dataset, found, self._metadata.get("source")))
-        return "; ".join(_notices(config, found))
+        return _notice(config, found)
 
-    def compare(self, path: Path) -> EarlierOutput:
+    def effect_on(self, path: Path) -> EarlierOutput:
         """Return what the run does to the rows in a file."""
         ids = IdIndex()
         rows, bad = self._index(path, ids)
@@ -149,7 +148,7 @@ class OutputCheck:
         try:
             for row in iter_rows(path, reject):
                 id = _id_in(row.values, self._id_column)
-                ids.add(self._comparable(id), text_to_json(id))
+                ids.add(_comparable(id), text_to_json(id))
                 rows, last = rows + 1, False
         except ConfigError:  # no file that a run has written
             bad, last = bad + 1, False
@@ -157,16 +156,7 @@ class OutputCheck:
 
     def _id_of(self, entry: BatchRow) -> str:
         """Return the ID that the output has for a row, in the form in which IDs are compared."""
-        return self._comparable(_id_in(entry.values, self._id_column)) if self._has_ids else entry.id
-
-    def _comparable(self, id: str) -> str:
-        """Return an ID such that its forms in all formats are equal: a table may have 1 as 1.0, or a text as JSON."""
-        if not self._has_ids:
-            return id
-        try:
-            return repr(float(id))
-        except ValueError:
-            return str(escape_surrogates(strict_loads(id) if _QUOTED.fullmatch(id) else id))
+        return _comparable(_id_in(entry.values, self._id_column) if self.dataset.shape.columns.id else entry.id)
 
     def _count_changes(self, entries: Sequence[BatchRow]) -> tuple[int, int]:
         """Return how many rows the run redoes, and how many only share their ID with a row of another source."""
@@ -195,6 +185,11 @@ class OutputCheck:
 def _is_same_file(name: str, other: str) -> bool:
     """Return whether two names of sources mean the same."""
     return name == other or Path(name).resolve() == Path(other).resolve()
+
+
+def _comparable(id: str) -> str:
+    """Return an ID such that its forms in all formats are equal: a table may have 1 as 1.0, or a text as JSON."""
+    return str(escape_surrogates(strict_loads(id) if _QUOTED.fullmatch(id) else id.removesuffix(".0")))
 
 
 def _task_parts(parts: Mapping[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from ..errors import StoreError
 from ..graders.judging.stored_judge import judge_data
+from ..middleware.observe import CallbackErrors
 from ..models.pricing import FREE
 from ..plans import NoiseAwarePlan, Plan
 from ..quality.lineage import llm_graders
@@ -281,7 +282,7 @@ class BatchJob:
             output=self.config.output,
             journal=str(self.config.journal),
             excess=self.session.budget_tracker.excess,
-            callback_errors=self.session.callback_errors.texts,
+            callback_errors=CallbackErrors(self.session.callback_errors).texts,
             priors=None if priors == Priors() else priors.to_dict(),
             initial_prior_tasks=priors.tasks,
             prior_refits=self.online_priors.schedule.summary if self.online_priors else (),

@@ -148,6 +148,15 @@ def run_name(file: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", file).strip("-")[:64] or "run"
 
 
+def is_file_of_run(noted: str, file: str, journal: Path) -> bool:
+    """Return whether a file is that which a run has noted: that of its path, or of its name in the folder of the journal.
+
+    A relative path is noted as it was typed, in a folder that may be another one now, or have moved with all that is in it.
+    """
+    path, earlier = Path(file).resolve(), Path(noted)
+    return path == earlier.resolve() or (path.name == earlier.name and path.parent == journal.resolve().parent)
+
+
 @dataclass(slots=True)
 class RowInfo:
     """A row: one task of a run, at `position` of its input (from 0). Nothing changes it once it is made.
