@@ -74,8 +74,9 @@ def code_of(answer: str, task: Task) -> str:
 
 
 def _labelled_codes(answer: str) -> list[str]:
-    """Return the code of each block that is labelled as Python, if there are several."""
-    codes = PYTHON.labelled_codes(code_blocks(answer, PYTHON.language))
+    """Return the code of each block that is labelled as Python, if there are several; sessions of the interpreter aside."""
+    blocks = PYTHON.labelled_codes(code_blocks(answer, PYTHON.language))
+    codes = [code for code in blocks if not code.lstrip().startswith(">>>")]
     return codes if len(codes) > 1 else []
 
 
