@@ -94,7 +94,7 @@ FENCED = f"```python\n{GOOD}```\n"
         (FENCED + FENCED, 1, ""),
         (FENCED + "```python\nprint(double(2)\n```", 0, "code block 2, line 1: '(' was never closed"),
         ("First:\n```py\nx = = 1\n```\nand\n" + FENCED, 0, "code block 1, line 1: "),
-        (FENCED + "As a session:\n```python\n>>> double(2)\n4\n```", 1, "the code compiles"),
+        (FENCED + "As a session:\n```python\n>>> double(2)\n4\n```", 1, ""),
         (FENCED + "```python\n# nothing more\n```", 1, ""),
         (FENCED + "```python\n    def __len__(self):\n        return 1\n```", 1, ""),
         (FENCED + "```\nTypeError: no (\n```\n```bash\nls (\n```", 1, ""),
