@@ -98,7 +98,7 @@ class Workbench:
     @property
     def named_judge(self) -> Any:
         """The model that whoever starts the server names as the judge; False for none, None if nothing is said."""
-        return self._models[self._judge_name] if self._judge_name else self._judge_name
+        return self._models[self._judge_name] if isinstance(self._judge_name, str) else self._judge_name
 
     async def judge(self, name: str | None) -> Any:
         """Return the model that graders ask: the named judge, else the (first) model of a call; None if there is none."""

@@ -131,4 +131,4 @@ def _worst_repetition(words: list[str], n: int) -> tuple[int, int, str]:
             sample = sample or " ".join(gram)[:80]
         seen.add(gram)
         worst = max(worst, (repeats, i), key=lambda found: found[0] / max(found[1], MIN_SEQUENCES))
-    return *worst, sample
+    return worst[0], worst[1], sample
