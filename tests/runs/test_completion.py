@@ -160,7 +160,7 @@ async def test_rows_are_read_after_a_start_that_was_stopped(tmp_path, readings):
     write(source, ROWS[1:])
 
     def stop(message):
-        if "no part of this run" in message:  # then everything is open
+        if "leaves out" in message:  # then everything is open
             run.stop()
 
     run = BatchRun.from_arguments(source, output, False, "words:3-", mode="grade", say=stop, overwrite=True)
