@@ -196,18 +196,19 @@ async def test_until_cancels_work_at_its_moment():
     assert begun == ["step"]
 
 
-async def test_observe_reports_start_and_end():
-    """It also reports an end with an error."""
+async def test_observe_reports_each_start():
+    """It is over before the call begins, also of a call that fails."""
+    call = scripted_call(Reply("ok"), rate_limited())
     seen = []
-    watched = observe(
-        scripted_call(Reply("ok"), rate_limited()),
-        on_start=lambda a: seen.append("begun"),
-        on_end=lambda a, r: seen.append(type(r)),
-    )
-    await watched(ASK)
+
+    async def note(argument):
+        seen.append((argument, len(call.asked)))
+
+    watched = observe(call, note)
+    assert await watched(ASK) == Reply("ok")
     with pytest.raises(RateLimitError):
         await watched(ASK)
-    assert seen == ["begun", Reply, "begun", RateLimitError]
+    assert seen == [(ASK, 0), (ASK, 1)]
 
 
 async def test_cache_answers_a_repeated_call_for_free():

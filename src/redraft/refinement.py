@@ -23,7 +23,7 @@ from .core.task import Message, Task, message_text
 from .core.trace import PanelGrader, Trace
 from .errors import ConfigError, RedraftError
 from .graders.fingerprint import grader_fingerprint
-from .log import log_record
+from .log import log, log_record
 from .middleware.observe import CallbackErrors, observe
 from .options import SHIPPED, Options
 from .perform import make_performer
@@ -107,8 +107,6 @@ async def open_session(tasks: Iterable[Task | Trace], model: Any, graders: Any, 
 def log_default_judge(session: Session) -> None:
     """Log which model the default judge asks, if nothing is named that grades."""
     if note := session.default_judge_note:
-        from .log import log  # it imports logging
-
         log.info(note)
 
 
@@ -191,7 +189,7 @@ def make_refinement(
         perform = reservations.wrap(perform)
     errors = CallbackErrors(of_all=session.callback_errors)
     if options.on_step:
-        perform = observe(perform, on_start=partial(errors.call, "on_step", options.on_step))
+        perform = observe(perform, partial(errors.call, "on_step", options.on_step))
     return Refinement(
         trace,
         plan,

@@ -1,16 +1,16 @@
-"""Call functions of the user before and after each call. What they raise ends nothing: it is noted."""
+"""Call functions of the user while a run goes on. What they raise ends nothing: it is noted."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 from inspect import isawaitable
 from typing import Any
 
 from ..error_text import error_text
 from ..errors import error_name
+from ..log import log
 from ..protocols import AsyncFunction, R, S
 
 MAX_ERRORS = 10  # that are counted separately: each message may name another row
@@ -39,8 +39,6 @@ class CallbackErrors:
         """Count an error; the first of its kind is logged, by its kind alone: its message may quote an answer."""
         text = f"{name} raised {error_text(error)}"[:MAX_LENGTH]
         if text not in self.of_all and len(self.of_all) < MAX_ERRORS:
-            from ..log import log
-
             log.warning("%s raised %s; the run goes on", name, error_name(error))
         for counts in (self.counts, self.of_all):
             counts[text if text in counts or len(counts) < MAX_ERRORS else f"{name} raised other errors"] += 1
@@ -51,29 +49,11 @@ class CallbackErrors:
         return tuple(f"{text} ({n:,} times)" if n > 1 else text for text, n in self.counts.items())
 
 
-def observe(
-    call: AsyncFunction[S, R],
-    *,
-    on_start: Callable[[S], object] | None = None,
-    on_end: Callable[[S, R | BaseException], object] | None = None,
-) -> AsyncFunction[S, R]:
-    """Call `on_start(argument)` before each call and `on_end(argument, result or error)` after it; async ones are awaited.
-
-    Their results are ignored, and what they raise is logged.
-    """
-    errors = CallbackErrors()
+def observe(call: AsyncFunction[S, R], on_start: Callable[[S], Awaitable[object]]) -> AsyncFunction[S, R]:
+    """Wait for `on_start(argument)` before each call."""
 
     async def call_observed(argument: S) -> R:
-        if on_start:
-            await errors.call("on_start", on_start, argument)
-        try:
-            result = await call(argument)
-        except BaseException as error:
-            if on_end:
-                await errors.call("on_end", partial(on_end, argument), error)
-            raise
-        if on_end:
-            await errors.call("on_end", partial(on_end, argument), result)
-        return result
+        await on_start(argument)
+        return await call(argument)
 
     return call_observed
