@@ -167,6 +167,7 @@ async def mcp(servers, settings, folder):
 FACES = {face.__name__: face for face in (refine, stream, refine_many, batch, run, best, gateway, mcp)}
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("face", FACES)
 def test_the_answer_is_returned(face, cause, tmp_path):

@@ -315,6 +315,7 @@ def canonical(names):
 
 
 @pytest.mark.usefixtures("sandbox")
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     ("named", "who", "judged", "face"),
     [
