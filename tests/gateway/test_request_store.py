@@ -2,24 +2,23 @@
 
 import asyncio
 import os
-import resource
-import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from disk_faults import small_files
 
 from redraft import ScriptedModel, refine
 from redraft.errors import ModelError, StoreError
 from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
 from redraft.gateway.request_store import RequestEnd, RequestStore, StoredRequest, find_stored_request, retentions
-from redraft.gateway.request_table import PendingRows, RequestFacts
+from redraft.gateway.request_table import PendingRows, RequestFacts, RequestTable
 from redraft.storage import Journal
 from redraft.storage.transaction import Transaction
 from redraft.usage import Usage
@@ -45,19 +44,6 @@ def begin(store, id, retention=FULL, model="refine/fast", **options):
 
 def folder_bytes(folder):
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
-
-
-@contextmanager
-def small_files(size):
-    """Let this process write no file beyond a size, as if the disk were full."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, before)
 
 
 def age(folder, days, where="1"):
@@ -160,7 +146,7 @@ async def test_end_of_the_gateway_interrupts_what_is_open(tmp_path):
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = [sys.argv[2], f"{sys.argv[2]}/.."]
 from test_request_store import *
 async def main():
     store = RequestStore(Path(sys.argv[1]))
@@ -214,7 +200,7 @@ def test_kill_loses_no_row_that_was_put(tmp_path):
 KILLED_BETWEEN = """
 import asyncio, os, signal, sqlite3, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
+sys.path[:0] = [sys.argv[3], f"{sys.argv[3]}/.."]
 from test_request_store import *
 async def fail(prompt):
     raise ModelError("secret reason")
@@ -413,10 +399,41 @@ def test_pending_rows_stay_when_the_disk_is_full(tmp_path):
     rows.close()
 
 
+def test_row_that_is_torn_does_not_spoil_the_next(tmp_path):
+    """Whether the disk was full in the middle of it, or the process was killed: what is added afterwards is whole."""
+    path = tmp_path / "pending"
+    rows = PendingRows(path)
+    rows.add(RequestFacts("t0"))
+    with small_files(path.stat().st_size + 10):
+        rows.add(RequestFacts("torn"))
+    rows.add(RequestFacts("t1"))
+    rows.close()
+    with path.open("ab") as file:
+        file.write(b'["torn", 1')
+    for expected in (["t0", "t1"], ["t0", "t1", "t2"]):
+        rows = PendingRows(path)
+        assert [facts.trace_id for facts in rows.read()] == expected
+        rows.add(RequestFacts("t2"))
+        rows.close()
+
+
+@pytest.mark.parametrize("size", range(0, 75_000, 5_000))
+def test_store_that_could_not_be_created_can_be_later(tmp_path, size):
+    """Nothing that was begun on a full disk stops the next start."""
+    with suppress(StoreError), small_files(size):
+        RequestTable(tmp_path / "requests.db", print).close()
+    with suppress(StoreError), small_files(size):
+        RequestStore(tmp_path).close()
+    store = RequestStore(tmp_path)
+    begin(store, "t1", METADATA).finish(RequestEnd(200))
+    assert store.find("t1").facts.outcome == "answered"
+    store.close()
+
+
 KILLED_AFTER_PURGE = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
+sys.path[:0] = [sys.argv[3], f"{sys.argv[3]}/.."]
 from test_request_store import *
 from redraft.gateway import request_table
 folder, statement = Path(sys.argv[1]), sys.argv[2]

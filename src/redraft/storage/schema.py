@@ -77,7 +77,7 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
         raise ConfigError(f"durability must be one of {', '.join(SYNCHRONOUS)}, got {durability!r}")
     try:
         if is_new(path):
-            _create_journal(path)
+            create_database(path, APPLICATION_ID, SCHEMA, TABLES)
         connection = open_connection(path, "mode=rw")
         for setting in (f"PRAGMA synchronous = {SYNCHRONOUS[durability]}", *WRITER_PRAGMAS):
             connection.execute(setting)
@@ -277,15 +277,19 @@ def _schema_objects(connection: sqlite3.Connection) -> set[SchemaObject]:
     return {(str(kind)[:80], str(name)[:80], str(table)[:80], sql) for kind, name, table, sql in rows}
 
 
-def _create_journal(path: Path) -> None:
-    """Create a file atomically, readable by its owner only; an existing empty file keeps its mode."""
+def create_database(path: Path, application_id: int, schema: int, tables: str, *settings: str) -> None:
+    """Create a file of SQLite atomically, with its tables and readable by its owner only; an existing empty file keeps its mode.
+
+    `settings` are executed before the tables are made. Raises OSError or sqlite3.Error, and leaves no file then.
+    """
     with TemporaryDirectory() as folder:
-        temporary = Path(folder) / "journal"
+        temporary = Path(folder) / "database"
         with closing(open_connection(temporary, "mode=rwc")) as connection:
-            connection.execute("PRAGMA synchronous = OFF")  # the copy of this file is synchronized
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            connection.executescript(TABLES)
+            synchronous = "PRAGMA synchronous = OFF"  # the copy of this file is synchronized
+            identity = f"PRAGMA application_id = {application_id}", f"PRAGMA user_version = {schema}"
+            for setting in (synchronous, *settings, *identity):
+                connection.execute(setting)
+            connection.executescript(tables)
             connection.execute("PRAGMA journal_mode = WAL")
         data = temporary.read_bytes()
     draft = AtomicFile(path, private=True)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from ..core.serialize import object_from_json, record_from_json, record_to_json
 from ..core.trace import Trace
 from ..documents import open_regular
 from ..errors import StoreError, StoreLockedError, WrongFileError
-from .secure_files import open_private, try_lock, write_error
+from .secure_files import open_private, try_lock, write_error, write_whole
 
 READ_BYTES = 2**20  # bytes that are read at a time
 MAX_LINE_BYTES = 2**27  # bytes of a line: an answer has at most 8 MiB, and escapes make it at most six times as long
@@ -72,8 +71,7 @@ class LockedLineFile:
         data = "".join(f"{line}\n" for line in lines).encode()
         end = self._file.seek(0, os.SEEK_END) if self._file.seekable() else None
         try:
-            if self._file.write(data) != len(data):
-                raise OSError(errno.ENOSPC, "the disk is full")
+            write_whole(self._file, data)
             if self._is_durable:
                 os.fsync(self._file.fileno())
         except OSError as error:
