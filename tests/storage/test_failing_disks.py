@@ -2,13 +2,16 @@
 
 import errno
 import os
+from dataclasses import dataclass
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from disk_faults import CALLS, failing
 from test_secure_files import KINDS
 
 from redraft.errors import StoreError
+from redraft.runs import files as run_files
 from redraft.gateway.request_store import RequestStore
 from redraft.storage import Journal, secure_files
 from redraft.storage.secure_files import PathLock
@@ -16,6 +19,12 @@ from redraft.validation.label_file import LabelFile, LabelQuestion
 
 NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
 LINK_IS_UNKNOWN = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL)
+
+
+@dataclass
+class Report:
+    message: str = "deleted"
+    journal_lost: bool = False
 
 
 def labels(path):
@@ -139,3 +148,22 @@ def test_first_records_of_a_trace_that_could_not_be_written(tmp_path):
         write(tmp_path / "t.jsonl")
     assert (tmp_path / "t.jsonl").read_bytes() == b""
     write(tmp_path / "t.jsonl")
+
+
+def test_copy_of_a_deleted_journal_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    """A part of a journal at its place would stop a new run."""
+
+    def copy(journal, target):
+        target.write_bytes(b"SQLite format 3")
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Journal, "copy", copy)
+    with Journal(tmp_path / "j") as journal:
+        files = run_files.RunFiles(journal, None, False, SimpleNamespace(reason="", replace_end=lambda *_: None))
+        files._watched = [run_files.WatchedFile.open("journal", journal.path)]
+        journal.path.unlink()
+        files.check_at_end()
+        report = files.with_advice(Report())
+        files.close()
+        assert report.journal_lost and "the disk is full" in report.message
+        assert not journal.path.exists()

@@ -229,10 +229,13 @@ class RunFiles:
             return replace(report, message=f"{report.message}{how} the same command resumes")
         if deleted[0].path != path:  # SQLite's log beside the journal, which is written into the journal when that is closed
             return replace(report, message=f"{report.message}: nothing was lost from the journal, and the same command resumes")
+        place = None
         try:
             place = create_rescue_file(path)
             self.journal.copy(place)
         except (OSError, StoreError) as error:
+            if place:  # a part of a journal stops a new run
+                place.unlink(missing_ok=True)
             return replace(
                 report, message=f"{report.message}, and it could not be saved ({error}): a new run starts over", journal_lost=True
             )

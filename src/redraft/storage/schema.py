@@ -65,6 +65,7 @@ CHECK_TIMEOUT = 30.0
 
 ERROR_MESSAGES = {
     "SQLITE_FULL": "the disk is full",
+    "SQLITE_IOERR_SHMSIZE": "the disk is full: there is no room for the index of its log",
     "SQLITE_BUSY": "another program has had it locked for more than 30 s",
     "SQLITE_TOOBIG": f"a value is larger than {MAX_VALUE_BYTES // 2**20} MiB",
     "SQLITE_INTERRUPT": "the operation took too long",
