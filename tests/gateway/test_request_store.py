@@ -16,6 +16,7 @@ from disk_faults import small_files
 
 from redraft import ScriptedModel, refine
 from redraft.errors import ModelError, StoreError
+from redraft.gateway import request_store
 from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
 from redraft.gateway.request_store import RequestEnd, RequestStore, StoredRequest, find_stored_request, retentions
 from redraft.gateway.request_table import PendingRows, RequestFacts, RequestTable
@@ -44,6 +45,19 @@ def begin(store, id, retention=FULL, model="refine/fast", **options):
 
 def folder_bytes(folder):
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
+
+
+def passed(store, id):
+    """Record a request that was passed on, with its texts."""
+    recorder = begin(store, id, model="pass/m")
+    recorder.record_exchange(b"question", b"answer")
+    recorder.finish(RequestEnd(200))
+
+
+async def wait_until(condition):
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 def age(folder, days, where="1"):
@@ -682,6 +696,70 @@ async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
     assert [store.find(id).facts.outcome for id in ("t0", "t1", "t2")] == ["answered"] * 3
     assert len(store.find("t2").trace.candidates) == 3, "its whole trace, also what was recorded without a disk"
     store.close()
+
+
+async def test_journal_is_opened_again_soon_after_an_error(tmp_path, monkeypatch):
+    """The error ends the minute's wait, also where nobody waits for the commit that fails; texts are stored again."""
+    monkeypatch.setattr("redraft.gateway.request_store.MAINTENANCE_SECONDS", 1e6)
+    monkeypatch.setattr("redraft.gateway.request_store.RECOVERY_SECONDS", 0.01)
+    errors = []
+    store = RequestStore(tmp_path, on_error=lambda: errors.append(1))
+    passed(store, "before")
+    maintenance = asyncio.create_task(store.maintain())
+    await wait_until(lambda: store._table.find("before").outcome)
+    with small_files(1000):
+        passed(store, "during")
+        await wait_until(lambda: store.problem and len(errors) > 3)
+    passed(store, "soon")  # its text may be lost
+    await wait_until(lambda: not store.problem)
+    passed(store, "after")
+    await store.wait_for_commit()
+    assert [store.find(id).facts.outcome for id in ("before", "during", "soon", "after")] == ["answered"] * 4
+    assert store.find("before").trace.best.text == store.find("after").trace.best.text == "answer"
+    maintenance.cancel()
+    store.close()
+
+
+async def test_store_that_fails_again_is_not_called_well(tmp_path, monkeypatch):
+    """The journal is opened again, and written to: while that fails, so does the store, though no request comes."""
+    monkeypatch.setattr("redraft.gateway.request_store.RECOVERY_SECONDS", 0.01)
+    store = RequestStore(tmp_path)
+    passed(store, "before")
+    await store.wait_for_commit()
+    opened = []
+
+    def open_journal(path, before=request_store._open_journal):
+        opened.append(before(path))
+        return opened[-1]
+
+    monkeypatch.setattr(request_store, "_open_journal", open_journal)
+    maintenance = asyncio.create_task(store.maintain())
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "_write", lambda *_: 1 / 0)
+        passed(store, "during")
+        await wait_until(lambda: len(opened) > 2)
+        assert store.problem
+    await wait_until(lambda: not store.problem)
+    maintenance.cancel()
+    store.close()
+
+
+def test_one_warning_a_minute(tmp_path, monkeypatch, caplog):
+    """However many errors there are, and whether the store works in between; each is counted."""
+    clock = SimpleNamespace(now=0.0, time=time.time, monotonic=lambda: clock.now)
+    monkeypatch.setattr("redraft.gateway.request_store.time", clock)
+    errors = []
+    store = RequestStore(tmp_path, on_error=lambda: errors.append(1))
+    for second in range(180):
+        clock.now = float(second)
+        store.report(StoreError(f"error {second}"))
+        store._maintain_once()
+    store.close()
+    assert len(errors) == 180
+    well = f"the store in {str(tmp_path)!r} can be written again"
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("WARNING", text) for second in (0, 60, 120) for text in (f"error {second}", well)
+    ]
 
 
 def test_one_process_uses_a_folder(tmp_path):
