@@ -460,7 +460,7 @@ def open_traced(path, mode):
     connection.set_trace_callback(kill if mode == "mode=rw" else None)
     return connection
 retentions = {"pass/full": Retention("full", megabytes=0.1), "pass/less": Retention("metadata", megabytes=0.001)}
-store = RequestStore(folder, retentions)
+store = RequestStore(folder, retentions | {"pass/other": Retention()})
 for n in range(40):
     for model, retention in retentions.items():
         recorder = begin(store, f"{model}-{n}", retention, model)
@@ -625,7 +625,7 @@ async def test_a_compaction_that_fails_is_tried_again_in_an_hour(tmp_path, monke
 
 async def test_size_limit_deletes_the_oldest(tmp_path):
     """The newest requests up to the limit stay."""
-    store = RequestStore(tmp_path, {"refine/fast": Retention("full", megabytes=0.1)})
+    store = RequestStore(tmp_path, {"refine/fast": Retention("full", megabytes=0.1), "pass/m": Retention()})
     for n in range(10):
         recorder = begin(store, f"t{n}")
         await refined(recorder, "x" * 30_000)
@@ -634,6 +634,70 @@ async def test_size_limit_deletes_the_oldest(tmp_path):
     assert 6 <= (count := store.purge()) <= 8
     assert [n for n in range(10) if store.find(f"t{n}")] == [*range(count, 10)]
     assert store.purge() == 0
+    store.close()
+
+
+def file_bytes(folder):
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+LOADS = {
+    "large texts": (60, 30_000, 1, FULL),
+    "small texts": (500, 100, 1, FULL),
+    "texts of several models": (60, 30_000, 3, FULL),
+    "facts": (2000, 0, 2, METADATA),
+}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_folder_has_no_more_bytes_than_keep_mb(tmp_path, load):
+    """After each purge, whatever is kept, of however many models: all files together; the oldest requests go, and not all."""
+    count, size, models, level = LOADS[load]
+    names = [f"pass/{n}" for n in range(models)]
+    store = RequestStore(tmp_path, {name: replace(level, megabytes=0.7) for name in names})
+    deleted = number = 0
+    for _ in range(3):
+        for _ in range(count):
+            number += 1
+            recorder = begin(store, f"t{number}", level, names[number % models])
+            recorder.record_exchange(os.urandom(size // 2).hex().encode(), b"")
+            recorder.finish(RequestEnd(200))
+        store._journal.flush()
+        store._table.flush()
+        deleted += store.purge()
+        assert file_bytes(tmp_path) <= 700_000
+    assert deleted and file_bytes(tmp_path) > 350_000
+    assert store.purge() == 0
+    left = [n for n in range(1, number + 1) if store.find(f"t{n}")]
+    assert left == [*range(deleted + 1, number + 1)]
+    store.close()
+
+
+def test_log_that_another_process_holds_deletes_no_more_requests(tmp_path, monkeypatch):
+    """While it reads, nothing can be given back; once it has ended, the files are small enough."""
+    monkeypatch.setattr("redraft.storage.schema.LOG_MILLISECONDS", 10)
+    store = RequestStore(tmp_path, {"pass/m": Retention("full", megabytes=0.7)})
+
+    def record(count):
+        for _ in range(count):
+            number = len(store._positions) and store._positions["pass/m"] + 1
+            recorder = begin(store, f"t{number}", model="pass/m")
+            recorder.record_exchange(os.urandom(15_000).hex().encode(), b"")
+            recorder.finish(RequestEnd(200))
+        store._journal.flush()
+        store._table.flush()
+
+    record(60)
+    store.purge()
+    with closing(sqlite3.connect(tmp_path / "gateway.journal", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM lines").fetchall()
+        record(5)
+        assert 0 < store.purge() < 10
+        assert file_bytes(tmp_path) > 700_000
+        assert [store.purge() for _ in range(3)] == [0, 0, 0]
+    assert store.purge() == 0
+    assert file_bytes(tmp_path) <= 700_000
     store.close()
 
 

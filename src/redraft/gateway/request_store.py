@@ -176,21 +176,55 @@ class RequestStore:
         return StoredRequest(facts, _stored_trace(self._journal, facts)) if facts else None
 
     def purge(self) -> int:
-        """Delete what its retention no longer allows, and return the number of requests. Blocks: call it in another thread."""
+        """Delete what its retention no longer allows, and return the number of requests. Blocks: call it in another thread.
+
+        Afterwards the files together have no more bytes than the largest retention allows. Requests in progress are not deleted.
+        """
         count = 0
         for model in self._table.models():
             retention = self.retentions.get(model, Retention())
             ids = self._table.surplus_ids(model, time.time() - retention.days * DAY, retention.megabytes * MEGABYTE)
-            if ids and self._journal.has_run(model):
-                if model not in self._remains:
-                    self._journal.update_run(model, **{REMAINS: (now := time.time())})
-                    self._remains[model] = now
-                self._journal.erase(model, ids)
-            if ids:
-                self._table.delete(ids)
-            count += len(ids)
+            count += self._delete(model, ids)
         self._remove_remains()
+        return count + self._fit_folder()
+
+    def _delete(self, model: str, ids: list[str]) -> int:
+        """Delete requests for a model, and return their number."""
+        if ids and self._journal.has_run(model):
+            if model not in self._remains:
+                self._journal.update_run(model, **{REMAINS: (now := time.time())})
+                self._remains[model] = now
+            self._journal.erase(model, ids)
+        if ids:
+            self._table.delete(ids)
+        return len(ids)
+
+    def _fit_folder(self) -> int:
+        """Delete the oldest requests until the files are small enough, and return their number."""
+        limit = max((each.megabytes for each in self.retentions.values()), default=Retention().megabytes) * MEGABYTE
+        count = 0
+        while (excess := self._bytes_without_logs() - limit) > 0:
+            oldest = self._table.oldest_ids(max(excess, limit / 100))  # few rounds: what is freed is whole pages
+            if not oldest:
+                break
+            for model, ids in oldest.items():
+                count += self._delete(model, ids)
+            self._remove_remains()
+        if sum(self._file_sizes().values()) > limit:
+            self._journal.empty_log()
+            self._table.delete([])
         return count
+
+    def _bytes_without_logs(self) -> int:
+        """Return how many bytes the files have once their logs are written into them, also while another process prevents that."""
+        others = self._file_sizes()
+        for name in (JOURNAL, TABLE):
+            others.pop(name, None)
+            others.pop(f"{name}-wal", None)
+        return self._journal.size + self._table.size + sum(others.values())
+
+    def _file_sizes(self) -> dict[str, int]:
+        return {path.name: size_of(path) for name in (JOURNAL, TABLE) for path in self.folder.glob(f"{name}*")}
 
     def _remove_remains(self) -> None:
         """Write the journal again if something of it was deleted: `erase` leaves copies that SQLite made of a text earlier."""
@@ -272,7 +306,7 @@ class RequestStore:
         self._on_error()
         if (now := time.monotonic()) >= self._warned_at + WARNING_SECONDS:
             self._warned_at, self._is_warned = now, True
-            store_log.warning("%s", error)
+            store_log.warning("%s", str(error).partition("; ")[0])  # the rest of an error of a journal is about batches
         self._wake_maintenance()
 
     def _reopen_journal(self) -> None:
@@ -442,6 +476,14 @@ def find_stored_request(folder: Path, trace_id: str) -> StoredRequest | None:
 
 def _stored_trace(journal: Journal, facts: RequestFacts) -> Trace | None:
     return journal.trace(facts.model, facts.trace_id) if journal.has_run(facts.model) else None
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file; 0 if there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _open_journal(path: Path) -> Journal:

@@ -28,7 +28,7 @@ import orjson
 
 from ..core.serialize import field_validators
 from ..errors import StoreError
-from ..storage.schema import check_owner, create_database, is_new, open_connection, set_time_limit
+from ..storage.schema import check_owner, create_database, empty_log, is_new, open_connection, set_time_limit
 from ..storage.secure_files import PRIVATE, create_draft, open_private, remove_stale_drafts, resolve_path, write_whole
 
 RequestOutcomeName: TypeAlias = Literal["answered", "failed", "cancelled", "interrupted"]
@@ -104,6 +104,7 @@ OVER_SIZE = f"""SELECT trace_id FROM (
     SELECT trace_id, outcome, sum(trace_bytes + {ROW_BYTES}) OVER (ORDER BY started_at DESC, trace_id) AS total
     FROM requests WHERE model = ?
 ) WHERE total > ? AND outcome IS NOT NULL"""  # noqa: S608
+OLDEST = f"SELECT model, trace_id, trace_bytes + {ROW_BYTES} FROM requests WHERE outcome IS NOT NULL ORDER BY started_at"  # noqa: S608
 row_values = attrgetter(*COLUMNS)
 Notification: TypeAlias = Callable[[], None]
 
@@ -304,6 +305,23 @@ class RequestTable:
                 ids += [id for (id,) in connection.execute(OVER_SIZE, (model, max_bytes))]
         return list(dict.fromkeys(ids))
 
+    def oldest_ids(self, byte_count: float) -> dict[str, list[str]]:
+        """Return the oldest finished requests, by model, that have at least so many bytes together."""
+        found: dict[str, list[str]] = {}
+        with self._reader() as connection:
+            for model, id, size in connection.execute(OLDEST):
+                if byte_count <= 0:
+                    break
+                found.setdefault(model, []).append(id)
+                byte_count -= size
+        return found
+
+    @property
+    def size(self) -> int:
+        """Bytes of everything committed, as pages of the file."""
+        with self._reader() as connection:
+            return int(connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0])
+
     def delete(self, ids: list[str]) -> None:
         """Delete rows with an outcome, and give their space back. They do not come back, whenever the process is killed.
 
@@ -323,7 +341,7 @@ class RequestTable:
                     part,
                 )
             connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            empty_log(connection)
 
     @contextmanager
     def _reader(self, mode: str = "mode=ro") -> Iterator[sqlite3.Connection]:

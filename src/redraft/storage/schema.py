@@ -60,6 +60,8 @@ PROGRESS_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time."""
 CACHED_STATEMENTS = 300
 """Statements that a connection keeps prepared: those of a journal for up to 32 rows at a time."""
+LOG_MILLISECONDS = 500
+"""How long `empty_log` waits for those who read."""
 CHECK_TIMEOUT = 30.0
 """Seconds that checking a file may take."""
 
@@ -117,6 +119,12 @@ def open_connection(path: Path, mode: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Write the log into the file and cut it off. Gives up soon where another process reads, since commits wait meanwhile."""
+    connection.execute(f"PRAGMA busy_timeout = {LOG_MILLISECONDS}")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[], None]:

@@ -85,7 +85,7 @@ class CsvWriter:
 
 
 def _open_draft(path: Path) -> tuple[AtomicFile, RowSpool]:
-    """Open the draft of a table, and the file for its rows until their columns are known. Raises OSError, and leaves no file then."""
+    """Open the draft of a table, and the file for its rows until the columns are known. Raises OSError, and leaves no file then."""
     draft = AtomicFile(path)
     try:
         return draft, RowSpool(path.parent)
