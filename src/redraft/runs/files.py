@@ -178,8 +178,8 @@ class RunFiles:
     _watched: list[WatchedFile] = field(default_factory=list)
     _losses: Sequence[FileLoss] = ()
 
-    async def watch_during(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work, and check the files meanwhile."""
+    async def watch_during(self, work: Callable[[], Awaitable[None]], each_second: Callable[[], None]) -> None:
+        """Do the work, check the files meanwhile, and call `each_second`, which may raise StoreError."""
         with suppress(StoreError):
             await self.journal.wait_for_commit()
         journal = self.journal.path
@@ -189,15 +189,17 @@ class RunFiles:
             if self.in_place:
                 paths.append(("output", self.output))
         self._watched = [file for label, path in paths if (file := WatchedFile.open(label, path))]
-        checks = asyncio.ensure_future(self._check_regularly())
+        checks = asyncio.ensure_future(self._check_regularly(each_second))
         try:
             await work()
         finally:
             await cancel_and_wait([checks])
 
-    async def _check_regularly(self) -> None:
+    async def _check_regularly(self, each_second: Callable[[], None]) -> None:
         while not self._losses:
             await asyncio.sleep(INTERVAL)
+            with suppress(StoreError):  # the run ends with it
+                each_second()
             self._end_run(await asyncio.to_thread(self._find_losses))
 
     def _find_losses(self) -> list[FileLoss]:
