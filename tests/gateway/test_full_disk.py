@@ -15,7 +15,7 @@ from disk_faults import fill, small_disk
 
 from redraft.gateway.request_store import find_stored_request
 
-from .test_stored_requests import served, wait_until
+from .test_stored_requests import CONFIG, START, served, wait_until
 
 TEXT = "three words here " * 200
 
@@ -86,3 +86,21 @@ def test_a_disk_that_fills_and_is_emptied(tmp_path, upstream, end, room):
                 assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     failing = [text for text in warnings if "disk is full" in text and "the file of keys" not in text]
     assert 1 <= len(failing) <= 2, "one a minute"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [0, 40_000, 100_000])
+def test_a_gateway_that_could_not_start_can_later(tmp_path, upstream, room):
+    """Twice the start fails on a full disk, and says so; once there is room, the gateway starts in that folder."""
+    with small_disk(tmp_path / "data") as disk:
+        ballast = fill(disk, leave=room)
+        (tmp_path / "gateway.toml").write_text(CONFIG.format(port=upstream.port, gateway=""))
+        for _ in range(2):
+            done = subprocess.run([*START, "gateway.toml"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+            assert done.returncode and "Traceback" not in done.stderr
+            assert "disk is full" in done.stderr or "No space left" in done.stderr, done.stderr
+        ballast.unlink()
+        with served(tmp_path, upstream.port) as gateway:
+            trace_id, _ = gateway.ask("refine/full")
+            gateway.end()
+        assert find_stored_request(disk, trace_id).trace.best.text == TEXT

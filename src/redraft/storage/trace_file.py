@@ -161,7 +161,7 @@ def read_trace(path: str | Path) -> Trace:
     except OSError as error:
         raise StoreError(f"trace {str(path)!r} cannot be read: {read_error_message(error)}") from error
     if not lines:
-        raise StoreError(f"trace {str(path)!r} is empty, so `redraft run --trace FILE` did not write it")
+        raise StoreError(f"trace {str(path)!r} is empty: there is nothing to resume; `redraft run --trace FILE` begins a trace")
     try:
         header = object_from_json(lines[0])
         trace = Trace.from_json(lines[0]) if "records" in header else Trace.from_header(header)
