@@ -90,11 +90,12 @@ def test_a_disk_that_fills_and_is_emptied(tmp_path, upstream, end, room):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 40_000, 100_000])
-def test_a_gateway_that_could_not_start_can_later(tmp_path, upstream, room):
+def test_a_gateway_that_could_not_start_can_later(tmp_path, upstream, monkeypatch, room):
     """Twice the start fails on a full disk, and says so; once there is room, the gateway starts in that folder."""
     with small_disk(tmp_path / "data") as disk:
         ballast = fill(disk, leave=room)
         (tmp_path / "gateway.toml").write_text(CONFIG.format(port=upstream.port, gateway=""))
+        monkeypatch.setenv("UPSTREAM_KEY", "any")
         for _ in range(2):
             done = subprocess.run([*START, "gateway.toml"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
             assert done.returncode and "Traceback" not in done.stderr
