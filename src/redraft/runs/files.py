@@ -73,7 +73,8 @@ class RejectsFile:
 
     def close(self) -> None:
         if self._file:
-            self._file.close()
+            with suppress(OSError):  # `put` has reported it
+                self._file.close()
 
 
 class FileLoss(NamedTuple):
