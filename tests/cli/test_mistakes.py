@@ -325,3 +325,14 @@ async def test_an_untrusted_certificate_gives_one_advice(redraft, monkeypatch):
     assert done.returncode == 1
     assert "set SSL_CERT_FILE" in done.err
     assert "redraft models" not in done.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_behind_the_errors_file_is_named(folder, capfd):
+    """Not stdout is to blame, and a device is not read to show what was listed in it."""
+    (folder / "in.jsonl").write_text('{"prompt":"a","response":"b"}\n{"prompt":""}\n')
+    command = ["batch", "in.jsonl", "-o", "o.jsonl", "--model", "none", "--require", "words:1-9", "--errors", "/dev/full"]
+    assert main(command) == 1
+    seen = capfd.readouterr()
+    assert "errors file '/dev/full' cannot be written: No space left on device" in seen.err
+    assert "stdout" not in seen.err and "Traceback" not in seen.err

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import pytest
 
@@ -173,3 +174,28 @@ def test_a_named_run_and_older_than_exclude_each_other(journal):
     """The error gives the reason."""
     told = journal("runs", "prune", "out.jsonl", "--older-than", "1", "--yes")
     assert told.returncode == 2 and "exclude each other" in told.err
+
+
+@pytest.mark.slow
+def test_what_killed_processes_spent_is_shown(redraft, serve):
+    """Each of two kills leaves what its process had spent, also in a run with few rows and without a budget."""
+    (redraft.folder / "in.jsonl").write_text("".join(json.dumps({"prompt": f"say {n}"}) + "\n" for n in range(12)))
+    server = serve(lambda messages, n: "one word")
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--require", "words:1-9", "--max-in-flight", 1)
+
+    def spent():
+        shown = redraft("runs", "show", "out.jsonl", "--json")
+        return json.loads(shown.out)["metadata"].get("spent", {}).get("calls", 0) if shown.returncode == 0 else 0
+
+    for calls in (5, 10):  # the last of them is held, and counts: it may be paid for
+        arrived = server.hold(calls - 1)
+        with redraft.start(*command) as process:
+            assert arrived.wait(60)
+            end = time.monotonic() + 60
+            while spent() < calls and time.monotonic() < end:
+                time.sleep(0.05)
+            process.kill()
+        assert spent() == server.calls == calls
+        server.release()
+    assert redraft(*command).returncode == 0
+    assert spent() == server.calls == 14

@@ -2,24 +2,24 @@
 
 import asyncio
 import os
-import resource
-import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from disk_faults import small_files
 
 from redraft import ScriptedModel, refine
 from redraft.errors import ModelError, StoreError
+from redraft.gateway import request_store
 from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
 from redraft.gateway.request_store import RequestEnd, RequestStore, StoredRequest, find_stored_request, retentions
-from redraft.gateway.request_table import PendingRows, RequestFacts
+from redraft.gateway.request_table import PendingRows, RequestFacts, RequestTable
 from redraft.storage import Journal
 from redraft.storage.transaction import Transaction
 from redraft.usage import Usage
@@ -47,17 +47,17 @@ def folder_bytes(folder):
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
-@contextmanager
-def small_files(size):
-    """Let this process write no file beyond a size, as if the disk were full."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, before)
+def passed(store, id):
+    """Record a request that was passed on, with its texts."""
+    recorder = begin(store, id, model="pass/m")
+    recorder.record_exchange(b"question", b"answer")
+    recorder.finish(RequestEnd(200))
+
+
+async def wait_until(condition):
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 def age(folder, days, where="1"):
@@ -160,7 +160,7 @@ async def test_end_of_the_gateway_interrupts_what_is_open(tmp_path):
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = [sys.argv[2], f"{sys.argv[2]}/.."]
 from test_request_store import *
 async def main():
     store = RequestStore(Path(sys.argv[1]))
@@ -214,7 +214,7 @@ def test_kill_loses_no_row_that_was_put(tmp_path):
 KILLED_BETWEEN = """
 import asyncio, os, signal, sqlite3, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
+sys.path[:0] = [sys.argv[3], f"{sys.argv[3]}/.."]
 from test_request_store import *
 async def fail(prompt):
     raise ModelError("secret reason")
@@ -413,10 +413,41 @@ def test_pending_rows_stay_when_the_disk_is_full(tmp_path):
     rows.close()
 
 
+def test_row_that_is_torn_does_not_spoil_the_next(tmp_path):
+    """Whether the disk was full in the middle of it, or the process was killed: what is added afterwards is whole."""
+    path = tmp_path / "pending"
+    rows = PendingRows(path)
+    rows.add(RequestFacts("t0"))
+    with small_files(path.stat().st_size + 10):
+        rows.add(RequestFacts("torn"))
+    rows.add(RequestFacts("t1"))
+    rows.close()
+    with path.open("ab") as file:
+        file.write(b'["torn", 1')
+    for expected in (["t0", "t1"], ["t0", "t1", "t2"]):
+        rows = PendingRows(path)
+        assert [facts.trace_id for facts in rows.read()] == expected
+        rows.add(RequestFacts("t2"))
+        rows.close()
+
+
+@pytest.mark.parametrize("size", range(0, 75_000, 5_000))
+def test_store_that_could_not_be_created_can_be_later(tmp_path, size):
+    """Nothing that was begun on a full disk stops the next start."""
+    with suppress(StoreError), small_files(size):
+        RequestTable(tmp_path / "requests.db", print).close()
+    with suppress(StoreError), small_files(size):
+        RequestStore(tmp_path).close()
+    store = RequestStore(tmp_path)
+    begin(store, "t1", METADATA).finish(RequestEnd(200))
+    assert store.find("t1").facts.outcome == "answered"
+    store.close()
+
+
 KILLED_AFTER_PURGE = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
+sys.path[:0] = [sys.argv[3], f"{sys.argv[3]}/.."]
 from test_request_store import *
 from redraft.gateway import request_table
 folder, statement = Path(sys.argv[1]), sys.argv[2]
@@ -429,7 +460,7 @@ def open_traced(path, mode):
     connection.set_trace_callback(kill if mode == "mode=rw" else None)
     return connection
 retentions = {"pass/full": Retention("full", megabytes=0.1), "pass/less": Retention("metadata", megabytes=0.001)}
-store = RequestStore(folder, retentions)
+store = RequestStore(folder, retentions | {"pass/other": Retention()})
 for n in range(40):
     for model, retention in retentions.items():
         recorder = begin(store, f"{model}-{n}", retention, model)
@@ -594,7 +625,7 @@ async def test_a_compaction_that_fails_is_tried_again_in_an_hour(tmp_path, monke
 
 async def test_size_limit_deletes_the_oldest(tmp_path):
     """The newest requests up to the limit stay."""
-    store = RequestStore(tmp_path, {"refine/fast": Retention("full", megabytes=0.1)})
+    store = RequestStore(tmp_path, {"refine/fast": Retention("full", megabytes=0.1), "pass/m": Retention()})
     for n in range(10):
         recorder = begin(store, f"t{n}")
         await refined(recorder, "x" * 30_000)
@@ -603,6 +634,70 @@ async def test_size_limit_deletes_the_oldest(tmp_path):
     assert 6 <= (count := store.purge()) <= 8
     assert [n for n in range(10) if store.find(f"t{n}")] == [*range(count, 10)]
     assert store.purge() == 0
+    store.close()
+
+
+def file_bytes(folder):
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+LOADS = {
+    "large texts": (60, 30_000, 1, FULL),
+    "small texts": (500, 100, 1, FULL),
+    "texts of several models": (60, 30_000, 3, FULL),
+    "facts": (2000, 0, 2, METADATA),
+}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_folder_has_no_more_bytes_than_keep_mb(tmp_path, load):
+    """After each purge, whatever is kept, of however many models: all files together; the oldest requests go, and not all."""
+    count, size, models, level = LOADS[load]
+    names = [f"pass/{n}" for n in range(models)]
+    store = RequestStore(tmp_path, {name: replace(level, megabytes=0.7) for name in names})
+    deleted = number = 0
+    for _ in range(3):
+        for _ in range(count):
+            number += 1
+            recorder = begin(store, f"t{number}", level, names[number % models])
+            recorder.record_exchange(os.urandom(size // 2).hex().encode(), b"")
+            recorder.finish(RequestEnd(200))
+        store._journal.flush()
+        store._table.flush()
+        deleted += store.purge()
+        assert file_bytes(tmp_path) <= 700_000
+    assert deleted and file_bytes(tmp_path) > 350_000
+    assert store.purge() == 0
+    left = [n for n in range(1, number + 1) if store.find(f"t{n}")]
+    assert left == [*range(deleted + 1, number + 1)]
+    store.close()
+
+
+def test_log_that_another_process_holds_deletes_no_more_requests(tmp_path, monkeypatch):
+    """While it reads, nothing can be given back; once it has ended, the files are small enough."""
+    monkeypatch.setattr("redraft.storage.schema.LOG_MILLISECONDS", 10)
+    store = RequestStore(tmp_path, {"pass/m": Retention("full", megabytes=0.7)})
+
+    def record(count):
+        for _ in range(count):
+            number = len(store._positions) and store._positions["pass/m"] + 1
+            recorder = begin(store, f"t{number}", model="pass/m")
+            recorder.record_exchange(os.urandom(15_000).hex().encode(), b"")
+            recorder.finish(RequestEnd(200))
+        store._journal.flush()
+        store._table.flush()
+
+    record(60)
+    store.purge()
+    with closing(sqlite3.connect(tmp_path / "gateway.journal", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM lines").fetchall()
+        record(5)
+        assert 0 < store.purge() < 10
+        assert file_bytes(tmp_path) > 700_000
+        assert [store.purge() for _ in range(3)] == [0, 0, 0]
+    assert store.purge() == 0
+    assert file_bytes(tmp_path) <= 700_000
     store.close()
 
 
@@ -665,6 +760,70 @@ async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
     assert [store.find(id).facts.outcome for id in ("t0", "t1", "t2")] == ["answered"] * 3
     assert len(store.find("t2").trace.candidates) == 3, "its whole trace, also what was recorded without a disk"
     store.close()
+
+
+async def test_journal_is_opened_again_soon_after_an_error(tmp_path, monkeypatch):
+    """The error ends the minute's wait, also where nobody waits for the commit that fails; texts are stored again."""
+    monkeypatch.setattr("redraft.gateway.request_store.MAINTENANCE_SECONDS", 1e6)
+    monkeypatch.setattr("redraft.gateway.request_store.RECOVERY_SECONDS", 0.01)
+    errors = []
+    store = RequestStore(tmp_path, on_error=lambda: errors.append(1))
+    passed(store, "before")
+    maintenance = asyncio.create_task(store.maintain())
+    await wait_until(lambda: store._table.find("before").outcome)
+    with small_files(1000):
+        passed(store, "during")
+        await wait_until(lambda: store.problem and len(errors) > 3)
+    passed(store, "soon")  # its text may be lost
+    await wait_until(lambda: not store.problem)
+    passed(store, "after")
+    await store.wait_for_commit()
+    assert [store.find(id).facts.outcome for id in ("before", "during", "soon", "after")] == ["answered"] * 4
+    assert store.find("before").trace.best.text == store.find("after").trace.best.text == "answer"
+    maintenance.cancel()
+    store.close()
+
+
+async def test_store_that_fails_again_is_not_called_well(tmp_path, monkeypatch):
+    """The journal is opened again, and written to: while that fails, so does the store, though no request comes."""
+    monkeypatch.setattr("redraft.gateway.request_store.RECOVERY_SECONDS", 0.01)
+    store = RequestStore(tmp_path)
+    passed(store, "before")
+    await store.wait_for_commit()
+    opened = []
+
+    def open_journal(path, before=request_store._open_journal):
+        opened.append(before(path))
+        return opened[-1]
+
+    monkeypatch.setattr(request_store, "_open_journal", open_journal)
+    maintenance = asyncio.create_task(store.maintain())
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "_write", lambda *_: 1 / 0)
+        passed(store, "during")
+        await wait_until(lambda: len(opened) > 2)
+        assert store.problem
+    await wait_until(lambda: not store.problem)
+    maintenance.cancel()
+    store.close()
+
+
+def test_one_warning_a_minute(tmp_path, monkeypatch, caplog):
+    """However many errors there are, and whether the store works in between; each is counted."""
+    clock = SimpleNamespace(now=0.0, time=time.time, monotonic=lambda: clock.now)
+    monkeypatch.setattr("redraft.gateway.request_store.time", clock)
+    errors = []
+    store = RequestStore(tmp_path, on_error=lambda: errors.append(1))
+    for second in range(180):
+        clock.now = float(second)
+        store.report(StoreError(f"error {second}"))
+        store._maintain_once()
+    store.close()
+    assert len(errors) == 180
+    well = f"the store in {str(tmp_path)!r} can be written again"
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("WARNING", text) for second in (0, 60, 120) for text in (f"error {second}", well)
+    ]
 
 
 def test_one_process_uses_a_folder(tmp_path):

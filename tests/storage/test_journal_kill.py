@@ -3,10 +3,12 @@
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from redraft.storage import Journal
+from redraft.storage.database import GROUP_SECONDS
 
 WRITING = """
 import asyncio, sys
@@ -72,3 +74,11 @@ def lost_records(journal, committed):
         "done": lambda id, i: known[id].status == "done" and known[id].result == {"best": id},
     }
     return [(id, what, i) for id, what, i in committed if not there[what](id, int(i))]
+
+
+def test_documented_time_of_what_a_kill_loses():
+    """The pages that name a time name that of the code; the how-to refers to one of them."""
+    docs = Path(__file__).parents[2] / "docs"
+    for page in ("batch.md", "architecture.md"):
+        assert f"in about the last {GROUP_SECONDS * 1000:.0f} ms" in " ".join((docs / page).read_text().split())
+    assert "(../batch.md#journal-and-resuming)" in (docs / "how-to/resume.md").read_text()

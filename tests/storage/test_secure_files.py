@@ -1,5 +1,6 @@
 """Files that Redraft writes: it follows no link and overwrites no file of another owner."""
 
+import errno
 import os
 import signal
 import stat
@@ -9,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from disk_faults import failing
 from require import as_root
 
 from redraft import ScriptedModel, Task, refine
@@ -193,7 +195,7 @@ def fifo(path):
 
 NO_LOCKS = {
     "another program's": lambda p: p.write_text('version = 1\n\n[[package]]\nname = "redraft"\n'),
-    "an empty file": lambda p: p.touch(),
+    "an empty object": lambda p: p.write_text("{}"),
     "JSON of another kind": lambda p: p.write_text('{"pid": 1}'),
     "binary": lambda p: p.write_bytes(b"\xff" * 20_000),
     "a folder": lambda p: p.mkdir(),
@@ -217,8 +219,14 @@ def test_foreign_lock_is_rejected(tmp_path, make):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["precious", "uv.lock"]
 
 
-def test_lock_is_exclusive(tmp_path):
-    """Only one process holds the lock at a time, also after a stale lock was replaced."""
+@pytest.mark.parametrize("call", ["none", "link"])
+def test_lock_is_exclusive(tmp_path, call):
+    """Only one process holds the lock at a time, also after a stale lock was replaced, and also without hard links."""
+    with failing(call, errno.EPERM):
+        check_that_a_lock_is_exclusive(tmp_path)
+
+
+def check_that_a_lock_is_exclusive(tmp_path):
     inside, most, turns = [], [0], [0]
     path_lock = PathLock(tmp_path / "j", "journal")
     left = path_lock.path.read_bytes()

@@ -116,7 +116,7 @@ def _other_paths(models: Sequence[str]) -> dict[str, Any]:
                 "operationId": "getReadiness",
                 "summary": "Whether requests are taken. No model is asked",
                 "responses": {
-                    "200": _reply("Requests are taken", _status("ready")),
+                    "200": _reply("Requests are taken", _status("ready", store={"type": "string", "const": "failing"})),
                     "503": _reply("The gateway shuts down", _status("draining")),
                     **_errors((421,), "chat"),
                 },
@@ -181,8 +181,8 @@ def _reference(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _status(value: str) -> Schema:
-    return _object({"status": {"type": "string", "const": value}}, "status")
+def _status(value: str, **more: Schema) -> Schema:
+    return _object({"status": {"type": "string", "const": value}, **more}, "status")
 
 
 def _object(properties: Mapping[str, Any], *required: str, closed: bool = False) -> Schema:

@@ -13,7 +13,8 @@ process at a time use the folder.
 A request whose facts have an outcome has its whole trace in the journal: the last facts are written after it, except once the
 journal cannot be written.
 
-Nothing here makes a request fail: errors are counted, logged once, and tell `RequestStore.problem` until writing works again.
+Nothing here makes a request fail: errors are counted, logged once a minute, and tell `RequestStore.problem` until writing works
+again, which is tried every few seconds.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ HOUR, DAY = 3600.0, 86_400.0
 MEGABYTE = 10**6
 MAINTENANCE_SECONDS = 60.0
 RECOVERY_SECONDS = 5.0
+WARNING_SECONDS = 60.0
 COMPACT_BYTES = 64 * 2**20
 """A journal up to this size is written again after each deletion, in about half a second; a larger one a day after the first."""
 REMAINS = "remains_since"
@@ -111,7 +113,9 @@ class RequestStore:
         self, folder: Path, retentions: Mapping[str, Retention] | None = None, on_error: Callable[[], None] = lambda: None
     ) -> None:
         self.folder, self.retentions, self._on_error = folder, retentions or {}, on_error
-        self._last_report = ""
+        self._warned_at = -inf
+        self._is_warned = False  # and not told yet that writing works again
+        self._wake_maintenance: Callable[[], object] = lambda: None
         make_folder(folder)
         self._journal = _open_journal(folder / JOURNAL)
         try:
@@ -172,21 +176,55 @@ class RequestStore:
         return StoredRequest(facts, _stored_trace(self._journal, facts)) if facts else None
 
     def purge(self) -> int:
-        """Delete what its retention no longer allows, and return the number of requests. Blocks: call it in another thread."""
+        """Delete what its retention no longer allows, and return the number of requests. Blocks: call it in another thread.
+
+        Afterwards the files together have no more bytes than the largest retention allows. Requests in progress are not deleted.
+        """
         count = 0
         for model in self._table.models():
             retention = self.retentions.get(model, Retention())
             ids = self._table.surplus_ids(model, time.time() - retention.days * DAY, retention.megabytes * MEGABYTE)
-            if ids and self._journal.has_run(model):
-                if model not in self._remains:
-                    self._journal.update_run(model, **{REMAINS: (now := time.time())})
-                    self._remains[model] = now
-                self._journal.erase(model, ids)
-            if ids:
-                self._table.delete(ids)
-            count += len(ids)
+            count += self._delete(model, ids)
         self._remove_remains()
+        return count + self._fit_folder()
+
+    def _delete(self, model: str, ids: list[str]) -> int:
+        """Delete requests for a model, and return their number."""
+        if ids and self._journal.has_run(model):
+            if model not in self._remains:
+                self._journal.update_run(model, **{REMAINS: (now := time.time())})
+                self._remains[model] = now
+            self._journal.erase(model, ids)
+        if ids:
+            self._table.delete(ids)
+        return len(ids)
+
+    def _fit_folder(self) -> int:
+        """Delete the oldest requests until the files are small enough, and return their number."""
+        limit = max((each.megabytes for each in self.retentions.values()), default=Retention().megabytes) * MEGABYTE
+        count = 0
+        while (excess := self._bytes_without_logs() - limit) > 0:
+            oldest = self._table.oldest_ids(max(excess, limit / 100))  # few rounds: what is freed is whole pages
+            if not oldest:
+                break
+            for model, ids in oldest.items():
+                count += self._delete(model, ids)
+            self._remove_remains()
+        if sum(self._file_sizes().values()) > limit:
+            self._journal.empty_log()
+            self._table.delete([])
         return count
+
+    def _bytes_without_logs(self) -> int:
+        """Return how many bytes the files have once their logs are written into them, also while another process prevents that."""
+        others = self._file_sizes()
+        for name in (JOURNAL, TABLE):
+            others.pop(name, None)
+            others.pop(f"{name}-wal", None)
+        return self._journal.size + self._table.size + sum(others.values())
+
+    def _file_sizes(self) -> dict[str, int]:
+        return {path.name: size_of(path) for name in (JOURNAL, TABLE) for path in self.folder.glob(f"{name}*")}
 
     def _remove_remains(self) -> None:
         """Write the journal again if something of it was deleted: `erase` leaves copies that SQLite made of a text earlier."""
@@ -200,18 +238,33 @@ class RequestStore:
         self._remains.clear()
 
     async def maintain(self) -> None:
-        """Purge now and then every minute, and open the journal again after an error, until cancelled."""
-        while True:
-            try:
-                await run_in_thread(self._reopen_journal)
-                await run_in_thread(self.purge)
-                self._purge_error = None
-                if not self.problem:
-                    self._last_report = ""
-            except StoreError as error:
-                self._purge_error = error
-                self.report(error)
-            await asyncio.sleep(RECOVERY_SECONDS if self.problem else MAINTENANCE_SECONDS)
+        """Purge now and every minute; after an error, try every few seconds until writing works again. Runs until cancelled."""
+        failed = asyncio.Event()
+        self._wake_maintenance = partial(asyncio.get_running_loop().call_soon_threadsafe, failed.set)
+        try:
+            while True:
+                failed.clear()
+                await run_in_thread(self._maintain_once)
+                if self.problem:
+                    await asyncio.sleep(RECOVERY_SECONDS)
+                else:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(failed.wait(), MAINTENANCE_SECONDS)
+        finally:
+            self._wake_maintenance = lambda: None
+
+    def _maintain_once(self) -> None:
+        """Open the journal again if that is needed, and purge."""
+        try:
+            self._reopen_journal()
+            self.purge()
+            self._purge_error = None
+        except StoreError as error:
+            self._purge_error = error
+            self.report(error)
+        if self._is_warned and not self.problem:
+            self._is_warned = False
+            store_log.warning("the store in %r can be written again", str(self.folder))
 
     def close(self) -> None:
         """Commit everything and release the files. Requests without an outcome get "interrupted"."""
@@ -239,22 +292,34 @@ class RequestStore:
         self._open_requests.pop(facts.trace_id, None)
         if journal:
             self._table.announce(facts)
-            journal.call_after_commit(partial(self._table.put, facts))
+            journal.call_after_commit(partial(self._put_after_commit, facts, journal))
         elif facts.level != "off":
             self._table.put(facts)
 
+    def _put_after_commit(self, facts: RequestFacts, journal: Journal) -> None:
+        if journal.write_error:
+            self.report(journal.write_error)
+        self._table.put(facts)
+
     def report(self, error: StoreError) -> None:
-        """Count an error, and log it unless it is that of the last time."""
+        """Count an error, log it unless one was logged within the last minute, and look after it. May be called from any thread."""
         self._on_error()
-        if str(error) != self._last_report:
-            self._last_report = str(error)
-            store_log.error("%s", error)
+        if (now := time.monotonic()) >= self._warned_at + WARNING_SECONDS:
+            self._warned_at, self._is_warned = now, True
+            store_log.warning("%s", str(error).partition("; ")[0])  # the rest of an error of a journal is about batches
+        self._wake_maintenance()
 
     def _reopen_journal(self) -> None:
-        """Open the journal again if writing failed; requests in progress write their whole trace into it."""
+        """Open the journal again if writing failed; requests in progress write their whole trace into it.
+
+        Something is written to it, so that `problem` says whether that works.
+        """
         if self._journal.write_error:
             self._journal.close()
             self._journal = _open_journal(self.folder / JOURNAL)
+            for model in filter(self._journal.has_run, list(self._positions)[:1]):
+                self._journal.update_run(model)
+            self._journal.flush()
 
     def _close_interrupted(self) -> None:
         """Give an outcome to what an earlier process left without: rows of the table, and traces that have no row there."""
@@ -411,6 +476,14 @@ def find_stored_request(folder: Path, trace_id: str) -> StoredRequest | None:
 
 def _stored_trace(journal: Journal, facts: RequestFacts) -> Trace | None:
     return journal.trace(facts.model, facts.trace_id) if journal.has_run(facts.model) else None
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file; 0 if there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _open_journal(path: Path) -> Journal:

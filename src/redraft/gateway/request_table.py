@@ -12,7 +12,6 @@ the next start it is in `RequestTable.announced`, and counts if the trace is the
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -29,8 +28,8 @@ import orjson
 
 from ..core.serialize import field_validators
 from ..errors import StoreError
-from ..storage.schema import check_owner, is_new, open_connection, set_time_limit
-from ..storage.secure_files import PRIVATE, create_draft, create_file, open_private, remove_stale_drafts, resolve_path
+from ..storage.schema import check_owner, create_database, empty_log, is_new, open_connection, set_time_limit
+from ..storage.secure_files import PRIVATE, create_draft, open_private, remove_stale_drafts, resolve_path, write_whole
 
 RequestOutcomeName: TypeAlias = Literal["answered", "failed", "cancelled", "interrupted"]
 APPLICATION_ID = int.from_bytes(b"Rdfr")
@@ -105,6 +104,7 @@ OVER_SIZE = f"""SELECT trace_id FROM (
     SELECT trace_id, outcome, sum(trace_bytes + {ROW_BYTES}) OVER (ORDER BY started_at DESC, trace_id) AS total
     FROM requests WHERE model = ?
 ) WHERE total > ? AND outcome IS NOT NULL"""  # noqa: S608
+OLDEST = f"SELECT model, trace_id, trace_bytes + {ROW_BYTES} FROM requests WHERE outcome IS NOT NULL ORDER BY started_at"  # noqa: S608
 row_values = attrgetter(*COLUMNS)
 Notification: TypeAlias = Callable[[], None]
 
@@ -125,16 +125,29 @@ class PendingRows:
     def read(self) -> list[RequestFacts]:
         """Return the rows that an earlier process has written."""
         rows = []
-        for line in self._file.read(MAX_PENDING_BYTES).splitlines():
+        data = self._file.read(MAX_PENDING_BYTES)
+        for line in data.splitlines():
             with suppress(ValueError, TypeError, StoreError):
                 rows.append(_facts(self._path, tuple(orjson.loads(line))))
-        self._size = self._file.seek(0, os.SEEK_END)
+        self._size = data.rfind(b"\n") + 1
+        self._remove_torn_line()
         return rows
 
     def add(self, facts: RequestFacts) -> None:
         if self._size < MAX_PENDING_BYTES:
-            with suppress(OSError):
-                self._size += self._file.write(_as_line(facts))
+            line = _as_line(facts)
+            try:
+                write_whole(self._file, line)
+            except OSError:
+                self._remove_torn_line()
+            else:
+                self._size += len(line)
+
+    def _remove_torn_line(self) -> None:
+        """Remove what follows the last whole line: the next one would continue it."""
+        with suppress(OSError):
+            self._file.truncate(self._size)
+            self._file.seek(self._size)
 
     def replace(self, rows: Iterable[RequestFacts], *, above: int) -> bool:
         """Replace all rows by these, if those added since the last time make more than so many bytes (0: if there are any).
@@ -158,8 +171,7 @@ class PendingRows:
     def _write_anew(self, data: bytes) -> None:
         draft, file = create_draft(self._path, PRIVATE)
         try:
-            if file.write(data) < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write_whole(file, data)
             draft.replace(self._path)
         except OSError:
             file.close()
@@ -293,6 +305,23 @@ class RequestTable:
                 ids += [id for (id,) in connection.execute(OVER_SIZE, (model, max_bytes))]
         return list(dict.fromkeys(ids))
 
+    def oldest_ids(self, byte_count: float) -> dict[str, list[str]]:
+        """Return the oldest finished requests, by model, that have at least so many bytes together."""
+        found: dict[str, list[str]] = {}
+        with self._reader() as connection:
+            for model, id, size in connection.execute(OLDEST):
+                if byte_count <= 0:
+                    break
+                found.setdefault(model, []).append(id)
+                byte_count -= size
+        return found
+
+    @property
+    def size(self) -> int:
+        """Bytes of everything committed, as pages of the file."""
+        with self._reader() as connection:
+            return int(connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0])
+
     def delete(self, ids: list[str]) -> None:
         """Delete rows with an outcome, and give their space back. They do not come back, whenever the process is killed.
 
@@ -312,7 +341,7 @@ class RequestTable:
                     part,
                 )
             connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            empty_log(connection)
 
     @contextmanager
     def _reader(self, mode: str = "mode=ro") -> Iterator[sqlite3.Connection]:
@@ -436,14 +465,7 @@ def _create(path: Path) -> None:
     if not is_new(path):
         return
     try:
-        if not path.exists():
-            create_file(path).close()
-        with closing(open_connection(path, "mode=rw")) as connection:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            connection.executescript(TABLES)
-            connection.execute("PRAGMA journal_mode = WAL")
+        create_database(path, APPLICATION_ID, SCHEMA, TABLES, "PRAGMA auto_vacuum = INCREMENTAL")
     except (OSError, sqlite3.Error) as error:
         raise _store_error(path, "created", error) from error
 

@@ -319,7 +319,7 @@ class PendingRow(NamedTuple):
 
 @dataclass
 class DatasetRows:
-    """The rows of a data set in order. Calls `before_chunk` before it reads each chunk, and `reject` with every unusable row."""
+    """The rows of a data set in order. Calls `reject` with every unusable row."""
 
     dataset: BatchDataset
     summary: DatasetSummary
@@ -327,7 +327,6 @@ class DatasetRows:
     journal: Journal
     run: str
     reject: RejectRow
-    before_chunk: Callable[[], None]
 
     async def read(self, *, reject: bool = True) -> AsyncGenerator[PendingRow, None]:
         """Yield all rows. With `reject=False` unusable rows are skipped silently, because another pass reports them.
@@ -339,7 +338,6 @@ class DatasetRows:
         seen: list[str] = []
         try:
             while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
-                self.before_chunk()
                 await self.journal.wait_for_room()  # reading must not run ahead of writing, even if all rows are finished
                 known = self.journal.rows_by_id(self.run, [entry.id for entry in chunk], key_parts=False)
                 seen += known

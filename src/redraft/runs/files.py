@@ -73,7 +73,8 @@ class RejectsFile:
 
     def close(self) -> None:
         if self._file:
-            self._file.close()
+            with suppress(OSError):  # `put` has reported it
+                self._file.close()
 
 
 class FileLoss(NamedTuple):
@@ -178,8 +179,8 @@ class RunFiles:
     _watched: list[WatchedFile] = field(default_factory=list)
     _losses: Sequence[FileLoss] = ()
 
-    async def watch_during(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work, and check the files meanwhile."""
+    async def watch_during(self, work: Callable[[], Awaitable[None]], each_second: Callable[[], None]) -> None:
+        """Do the work, check the files meanwhile, and call `each_second`, which may raise StoreError."""
         with suppress(StoreError):
             await self.journal.wait_for_commit()
         journal = self.journal.path
@@ -189,15 +190,17 @@ class RunFiles:
             if self.in_place:
                 paths.append(("output", self.output))
         self._watched = [file for label, path in paths if (file := WatchedFile.open(label, path))]
-        checks = asyncio.ensure_future(self._check_regularly())
+        checks = asyncio.ensure_future(self._check_regularly(each_second))
         try:
             await work()
         finally:
             await cancel_and_wait([checks])
 
-    async def _check_regularly(self) -> None:
+    async def _check_regularly(self, each_second: Callable[[], None]) -> None:
         while not self._losses:
             await asyncio.sleep(INTERVAL)
+            with suppress(StoreError):  # the run ends with it
+                each_second()
             self._end_run(await asyncio.to_thread(self._find_losses))
 
     def _find_losses(self) -> list[FileLoss]:
@@ -229,10 +232,13 @@ class RunFiles:
             return replace(report, message=f"{report.message}{how} the same command resumes")
         if deleted[0].path != path:  # SQLite's log beside the journal, which is written into the journal when that is closed
             return replace(report, message=f"{report.message}: nothing was lost from the journal, and the same command resumes")
+        place = None
         try:
             place = create_rescue_file(path)
             self.journal.copy(place)
         except (OSError, StoreError) as error:
+            if place:  # a part of a journal stops a new run
+                place.unlink(missing_ok=True)
             return replace(
                 report, message=f"{report.message}, and it could not be saved ({error}): a new run starts over", journal_lost=True
             )

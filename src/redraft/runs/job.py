@@ -12,9 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field, replace
-from math import inf
 from pathlib import Path
-from time import monotonic
 from typing import Any, Protocol
 
 from ..errors import StoreError
@@ -48,7 +46,6 @@ from .scheduler import Scheduler
 ROWS_PER_CALL = 2  # rows under way at most, for each call that may be in flight
 MAX_SETTINGS = 8  # of one run whose judges are kept
 MAX_WAITING = 200_000  # rows that may wait for an earlier one to be written
-NOTE_INTERVAL = 1.0  # seconds between two notes of what was spent
 
 
 class Executor(Protocol):
@@ -96,7 +93,6 @@ class BatchJob:
     report_builder: ReportBuilder = field(default_factory=ReportBuilder, init=False)
     _was_complete: bool = field(default=False, init=False)
     _noted_spent: Mapping[str, float] | None = field(default=None, init=False)
-    _noted_at: float = field(default=-inf, init=False)
 
     def __post_init__(self, endpoints: Endpoints) -> None:
         name, session = self.config.name, self.session
@@ -105,9 +101,7 @@ class BatchJob:
         self.ends_at = self.session.options.deadline_at
         self.budget = BudgetPolicy(self.config.options.budget, self.plan, self.journal, name)
         self.share = WholeBudget(self.session, self.journal, name, self.summary.total, self.keys.shared)
-        self.rows = DatasetRows(
-            self.dataset, self.summary, self.keys, self.journal, name, self.rejects.put, before_chunk=self._note_spent_regularly
-        )
+        self.rows = DatasetRows(self.dataset, self.summary, self.keys, self.journal, name, self.rejects.put)
 
     @property
     def policies(self) -> list[RowPolicy]:
@@ -130,7 +124,7 @@ class BatchJob:
         report = None
         try:
             with record_run(self.config.name):
-                await files.watch_during(lambda: self.scheduler.run(self._work(executor)))
+                await files.watch_during(lambda: self.scheduler.run(self._work(executor)), each_second=self._note_spent)
             budget_error = self.processor.runner.budget_error if self.processor else ""
             if budget_error and not (self.scheduler.reason or self.progress.processed_rows or self.progress.reused):
                 self.scheduler.end("budget", budget_error)
@@ -310,14 +304,11 @@ class BatchJob:
             with suppress(StoreError):
                 self.note(completion=completion_data(digest, self.progress, self.report_builder))
 
-    def _note_spent_regularly(self) -> None:
-        """Save what was spent, at most once in NOTE_INTERVAL: it takes an estimate of each call in flight."""
-        if (now := monotonic()) >= self._noted_at + NOTE_INTERVAL:
-            self._noted_at = now
-            self._note_spent()
-
     def _note_spent(self) -> None:
-        """Save what was spent, for a later run with a budget. With a budget the tracker saves every change itself."""
+        """Save what was spent, for a later process. With a budget the tracker saves every change itself.
+
+        It takes an estimate of each call in flight, so it is not done for each call.
+        """
         tracker = self.session.budget_tracker
         if self.session.options.budget and not tracker.on_change:
             spent = self.scheduler.endpoints.spent_if_killed(tracker)

@@ -25,6 +25,7 @@ from .schema import (
     check_file,
     check_journal,
     check_owner,
+    empty_log,
     is_new,
     journal_label,
     open_connection,
@@ -372,7 +373,7 @@ class Database:
         try:
             with self._write_lock, closing(open_connection(self.path, "mode=rw")) as connection:
                 connection.execute("VACUUM")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                empty_log(connection)
         except sqlite3.Error as error:
             raise self._to_store_error(error) from error
 
@@ -392,9 +393,14 @@ class Database:
                         connection.execute(sql, values)
                     connection.execute("COMMIT")
                 connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                empty_log(connection)
         except sqlite3.Error as error:
             raise to_store_error(self.path, error, action="written") from error
+
+    @property
+    def size(self) -> int:
+        """Bytes of everything committed, as pages of the file."""
+        return int(self.read("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")[0][0])
 
     def use_incremental_vacuum(self) -> None:
         """Arrange that `erase` can give space back. Blocks as `compact` does, the first time."""

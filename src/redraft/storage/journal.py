@@ -262,11 +262,12 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of the file, without its log; 0 if it cannot be found."""
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
+        """Bytes that the file has once its log is written into it. Raises StoreError."""
+        return self._database.size
+
+    def empty_log(self) -> None:
+        """Write the log into the file and cut it off, unless another process reads the journal. Blocks. Raises StoreError."""
+        self._database.erase(())
 
     def compact(self) -> None:
         """Write the file again, without the space and the remains of what was deleted. May be called from any thread.

@@ -60,11 +60,14 @@ PROGRESS_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time."""
 CACHED_STATEMENTS = 300
 """Statements that a connection keeps prepared: those of a journal for up to 32 rows at a time."""
+LOG_MILLISECONDS = 500
+"""How long `empty_log` waits for those who read."""
 CHECK_TIMEOUT = 30.0
 """Seconds that checking a file may take."""
 
 ERROR_MESSAGES = {
     "SQLITE_FULL": "the disk is full",
+    "SQLITE_IOERR_SHMSIZE": "the disk is full: there is no room for the index of its log",
     "SQLITE_BUSY": "another program has had it locked for more than 30 s",
     "SQLITE_TOOBIG": f"a value is larger than {MAX_VALUE_BYTES // 2**20} MiB",
     "SQLITE_INTERRUPT": "the operation took too long",
@@ -77,7 +80,7 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
         raise ConfigError(f"durability must be one of {', '.join(SYNCHRONOUS)}, got {durability!r}")
     try:
         if is_new(path):
-            _create_journal(path)
+            create_database(path, APPLICATION_ID, SCHEMA, TABLES)
         connection = open_connection(path, "mode=rw")
         for setting in (f"PRAGMA synchronous = {SYNCHRONOUS[durability]}", *WRITER_PRAGMAS):
             connection.execute(setting)
@@ -116,6 +119,12 @@ def open_connection(path: Path, mode: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Write the log into the file and cut it off. Gives up soon where another process reads, since commits wait meanwhile."""
+    connection.execute(f"PRAGMA busy_timeout = {LOG_MILLISECONDS}")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[], None]:
@@ -277,15 +286,19 @@ def _schema_objects(connection: sqlite3.Connection) -> set[SchemaObject]:
     return {(str(kind)[:80], str(name)[:80], str(table)[:80], sql) for kind, name, table, sql in rows}
 
 
-def _create_journal(path: Path) -> None:
-    """Create a file atomically, readable by its owner only; an existing empty file keeps its mode."""
+def create_database(path: Path, application_id: int, schema: int, tables: str, *settings: str) -> None:
+    """Create a file of SQLite atomically, with its tables and readable by its owner only; an existing empty file keeps its mode.
+
+    `settings` are executed before the tables are made. Raises OSError or sqlite3.Error, and leaves no file then.
+    """
     with TemporaryDirectory() as folder:
-        temporary = Path(folder) / "journal"
+        temporary = Path(folder) / "database"
         with closing(open_connection(temporary, "mode=rwc")) as connection:
-            connection.execute("PRAGMA synchronous = OFF")  # the copy of this file is synchronized
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            connection.executescript(TABLES)
+            synchronous = "PRAGMA synchronous = OFF"  # the copy of this file is synchronized
+            identity = f"PRAGMA application_id = {application_id}", f"PRAGMA user_version = {schema}"
+            for setting in (synchronous, *settings, *identity):
+                connection.execute(setting)
+            connection.executescript(tables)
             connection.execute("PRAGMA journal_mode = WAL")
         data = temporary.read_bytes()
     draft = AtomicFile(path, private=True)

@@ -36,6 +36,8 @@ MAX_LINKS = 40
 DRAFT_SUFFIX = re.compile(r"\.[0-9a-f]{16}\.part")
 SIGNATURE_FIELDS = ("pid", "host", "command", "since")
 MAX_LOCK_BYTES = 10_000  # bytes that are read of a lock file, which is far smaller
+NO_HARD_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
+"""Errors by which file systems and systems say that they have no hard links (EACCES: Android, EINVAL: FAT on Windows)."""
 
 
 def resolve_path(path: str | Path) -> Path:
@@ -102,6 +104,12 @@ def open_file(path: Path, flags: int, mode: int = PRIVATE) -> FileIO:
     except BaseException:
         os.close(number)
         raise
+
+
+def write_whole(file: FileIO, data: bytes) -> None:
+    """Write to an unbuffered file. Raises OSError also if only a part could be written, as when the disk is nearly full."""
+    if file.write(data) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def write_error(name: str, error: OSError) -> StoreError:
@@ -201,9 +209,14 @@ class AtomicFile:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         self._mode = _existing_mode(self._target)
         remove_stale_drafts(self._target)
-        self.path, raw = create_draft(self._target, PUBLIC if self._mode is None and not private else PRIVATE)
-        self.file: IO[bytes] = os.fdopen(os.dup(raw.fileno()), "wb", buffering)
-        self._lock, self._committed = raw, False
+        self.path, self._lock = create_draft(self._target, PUBLIC if self._mode is None and not private else PRIVATE)
+        try:
+            self.file: IO[bytes] = os.fdopen(os.dup(self._lock.fileno()), "wb", buffering)
+        except OSError:  # such as too many open files
+            self.path.unlink()
+            self._lock.close()
+            raise
+        self._committed = False
         self._process = os.getpid()
         _process_files.add(self.file)
 
@@ -324,8 +337,9 @@ class PathLock:
     """A lock on the file at `path` (links resolved) for one process at a time: a locked file beside it, NAME.lock.
 
     The lock file names its holder. The operating system releases the lock when the process ends; a lock file that is left then is
-    removed. The file gets its name after it was signed and locked, so an unsigned file of that name belongs to another program and
-    is not touched. Raises StoreError that names the holder if another process has the lock, and for such a foreign file.
+    removed. The file gets its name after it was signed and locked; only where there are no hard links it is empty for a moment. So
+    an empty file that nobody holds is removed, too, and another unsigned file belongs to another program and is not touched. Raises
+    StoreError that names the holder if another process has the lock, and for such a foreign file.
     `label` names the file in errors.
     """
 
@@ -349,26 +363,36 @@ class PathLock:
         remove_stale_drafts(self.path)
         draft, file = create_draft(self.path, PRIVATE)
         try:
-            file.write(_signature())
+            write_whole(file, _signature())
             os.link(draft, self.path)
-        except FileExistsError:
+        except OSError as error:
             file.close()
-            return None
-        except OSError:  # a file system without hard links: the lock file is unsigned for a moment
-            file.close()
-            return self._create_in_place()
+            if error.errno in NO_HARD_LINKS:
+                return self._create_in_place()
+            if isinstance(error, FileExistsError):
+                return None
+            raise
         finally:
             draft.unlink(missing_ok=True)
         return file
 
     def _create_in_place(self) -> FileIO | None:
+        """Return a new lock, whose file is empty for a moment; None if the lock file exists, or was taken for a stale one."""
         try:
             file = create_file(self.path)
         except FileExistsError:
             return None
-        try_lock(file)
-        file.write(_signature())
-        return file
+        try:
+            if try_lock(file) and is_file_at(file, self.path):
+                write_whole(file, _signature())
+                return file
+        except OSError:
+            with suppress(OSError):
+                self.path.unlink()
+            file.close()
+            raise
+        file.close()
+        return None
 
     def _remove_stale(self) -> None:
         """Remove the lock file of a process that has ended. Raises StoreError if the lock is held, and for a foreign file."""
@@ -381,17 +405,18 @@ class PathLock:
         with file:
             signature = self._read_signature(file)
             if not try_lock(file):
-                holder = _holder_text(signature)
+                holder = _holder_text(signature) if signature else "another process"
                 raise StoreLockedError(f"{self._label} is held by {holder}: wait until it ends, or name another")
             if is_file_at(file, self.path):
                 self.path.unlink()
 
     def _read_signature(self, file: FileIO) -> dict[str, Any]:
-        """Return the signature in a lock file. Raises StoreError for a foreign file."""
+        """Return the signature in a lock file; {} if it is empty. Raises StoreError for a foreign file."""
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             with suppress(ValueError, RecursionError):
-                data = json.loads(file.read(MAX_LOCK_BYTES))
-                if isinstance(data, dict) and sorted(data) == sorted(SIGNATURE_FIELDS):
+                text = file.read(MAX_LOCK_BYTES)
+                data = json.loads(text) if text else {}
+                if not text or (isinstance(data, dict) and sorted(data) == sorted(SIGNATURE_FIELDS)):
                     return data
         raise self._foreign_lock_error()
 

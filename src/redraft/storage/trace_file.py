@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from ..core.serialize import object_from_json, record_from_json, record_to_json
 from ..core.trace import Trace
 from ..documents import open_regular
 from ..errors import StoreError, StoreLockedError, WrongFileError
-from .secure_files import open_private, try_lock, write_error
+from .secure_files import open_private, try_lock, write_error, write_whole
 
 READ_BYTES = 2**20  # bytes that are read at a time
 MAX_LINE_BYTES = 2**27  # bytes of a line: an answer has at most 8 MiB, and escapes make it at most six times as long
@@ -72,8 +71,7 @@ class LockedLineFile:
         data = "".join(f"{line}\n" for line in lines).encode()
         end = self._file.seek(0, os.SEEK_END) if self._file.seekable() else None
         try:
-            if self._file.write(data) != len(data):
-                raise OSError(errno.ENOSPC, "the disk is full")
+            write_whole(self._file, data)
             if self._is_durable:
                 os.fsync(self._file.fileno())
         except OSError as error:
@@ -163,7 +161,7 @@ def read_trace(path: str | Path) -> Trace:
     except OSError as error:
         raise StoreError(f"trace {str(path)!r} cannot be read: {read_error_message(error)}") from error
     if not lines:
-        raise StoreError(f"trace {str(path)!r} is empty, so `redraft run --trace FILE` did not write it")
+        raise StoreError(f"trace {str(path)!r} is empty: there is nothing to resume; `redraft run --trace FILE` begins a trace")
     try:
         header = object_from_json(lines[0])
         trace = Trace.from_json(lines[0]) if "records" in header else Trace.from_header(header)

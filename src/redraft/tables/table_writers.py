@@ -47,7 +47,7 @@ class CsvWriter:
     def __init__(self, path: Path, delimiter: str, *, spreadsheet_safe: bool = False) -> None:
         self.durable_rows = 0
         self._delimiter, self._spreadsheet_safe = delimiter, spreadsheet_safe
-        self._draft, self._spool = AtomicFile(path), RowSpool(path.parent)
+        self._draft, self._spool = _open_draft(path)
         self._columns: dict[str, None] = {}
 
     def encode_row(self, values: Mapping[str, Any]) -> bytes:
@@ -82,6 +82,16 @@ class CsvWriter:
     def abort(self) -> None:
         self._spool.close()
         self._draft.abort()
+
+
+def _open_draft(path: Path) -> tuple[AtomicFile, RowSpool]:
+    """Open the draft of a table, and the file for its rows until the columns are known. Raises OSError, and leaves no file then."""
+    draft = AtomicFile(path)
+    try:
+        return draft, RowSpool(path.parent)
+    except OSError:
+        draft.abort()
+        raise
 
 
 def cell_text(value: Any) -> str:
@@ -128,7 +138,7 @@ class ParquetWriter:
             raise ConfigError(f"{str(path)!r} is Parquet: pip install 'redraft[parquet]'") from error
         self.durable_rows = 0
         self._notify = notify
-        self._draft, self._spool = AtomicFile(path), RowSpool(path.parent)
+        self._draft, self._spool = _open_draft(path)
 
     def encode_row(self, values: Mapping[str, Any]) -> bytes:
         """Encode a row, and the kinds of those values that JSON holds as text (dates, decimals, bytes)."""

@@ -438,7 +438,10 @@ class VerdictFile:
             path.replace(path.with_suffix(".before.jsonl"))
             self._lines = LockedLineFile(path, "verdicts")
         try:
-            self._load() if exists and not restart else self._lines.write([json.dumps(self.header)], "nothing is in it")
+            if self._lines.is_empty:  # also one whose first line is torn
+                self._lines.write([json.dumps(self.header)], "nothing is in it")
+            else:
+                self._load()
         except BaseException:
             self._lines.close()
             raise

@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
+from io import BufferedReader
 from itertools import islice
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -26,6 +26,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ...documents import open_regular
 from ...errors import ConfigError
 from ...result import format_score
 from ...runs import BatchPreview, BatchProgress, BatchReport
@@ -289,7 +290,7 @@ def report_data(report: BatchReport) -> dict[str, Any]:
 def list_unreadable(count: int, errors: str) -> None:
     """Show how many rows could not be read, where they are listed, and the errors of the first."""
     output.warning(f"{pluralize(count, 'row')} could not be read, listed in {errors}:")
-    with suppress(OSError, ValueError, KeyError, TypeError), Path(errors).open(encoding="utf-8") as file:
+    with suppress(OSError, ValueError, KeyError, TypeError), open_regular(errors) as raw, BufferedReader(raw) as file:
         for text in islice(file, FIRST):
             row = json.loads(text)
             output.warning(f"{row['location']}: {row['message']}")

@@ -1,0 +1,111 @@
+"""Disks that fail: errors of chosen system calls at a chosen place, and a small disk that fills and is emptied."""
+
+import errno
+import io
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from redraft.storage import secure_files
+
+CALLS = ("create", "link", "write", "part of a write", "fsync", "rename")
+"""What can fail. Of "part of a write" half of the data is written, and the error comes with the next one, as on a real disk."""
+
+
+@contextmanager
+def failing(call, number, *, after=0):
+    """Let calls of this process fail with an error number, from the one after `after` on, as on a full disk.
+
+    Yields an object whose `count` has all calls.
+    """
+    fault = SimpleNamespace(count=0)
+
+    def check():
+        fault.count += 1
+        if fault.count > after:
+            raise OSError(number, os.strerror(number))
+
+    def checked(function):
+        def replacement(*args, **options):
+            check()
+            return function(*args, **options)
+
+        return replacement
+
+    def create(path, flags, *args, open=os.open, **options):
+        if flags & os.O_CREAT:
+            check()
+        return open(path, flags, *args, **options)
+
+    class File(io.FileIO):
+        def write(self, data):
+            fault.count += 1
+            if call == "part of a write" and fault.count == after + 1 and len(data) > 1:
+                return super().write(bytes(data)[: len(data) // 2])
+            if fault.count > after:
+                raise OSError(number, os.strerror(number))
+            return super().write(data)
+
+    def fdopen(number, mode, buffering):
+        return io.BufferedWriter(File(number, mode), buffering)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if call == "create":
+            patch.setattr(os, "open", create)
+        elif call in {"link", "fsync"}:
+            patch.setattr(os, call, checked(getattr(os, call)))
+        elif call == "rename":
+            patch.setattr(os, "replace", checked(os.replace))
+        elif call in {"write", "part of a write"}:
+            patch.setattr(secure_files, "FileIO", File)
+            patch.setattr(os, "fdopen", fdopen)
+        yield fault
+
+
+@contextmanager
+def small_files(size):
+    """Let this process write no file beyond a size, as if the disk were full; SQLite notices it, too."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+
+
+@contextmanager
+def small_disk(folder, megabytes=3):
+    """A disk of a few megabytes at a new folder. Skips the test where none can be mounted."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("not run as root")
+    mount = shutil.which("mount") or pytest.skip("no mount")
+    folder.mkdir()
+    command = [mount, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no tmpfs can be mounted")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], capture_output=True, check=True)
+
+
+def fill(folder, *, leave=0):
+    """Fill a disk, but for some bytes, and return the file that does it."""
+    ballast = folder / "ballast"
+    with ballast.open("ab", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+        if leave:
+            file.truncate(max(0, file.tell() - leave))
+    return ballast
