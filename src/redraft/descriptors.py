@@ -23,7 +23,7 @@ MAX_DESCRIPTORS = 65_536
 """As far as the soft limit is raised: some programs that are started close each possible descriptor one by one."""
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-FORKS = frozenset({"_execute_child", "_fork_exec", "_launch"})
+FORKS = frozenset({"_execute_child", "_launch"})
 """The functions of Python in which EAGAIN means that no process can be started; elsewhere it means that a lock is taken."""
 NO_THREAD = "can't start new thread"
 MAX_CAUSES = 10
@@ -99,7 +99,7 @@ def is_shortage(error: BaseException) -> bool:
         match cause:
             case None:
                 return False
-            case OSError(errno=errno.EAGAIN) if _raised_in(cause) in FORKS:
+            case OSError(errno=errno.EAGAIN) if _is_from_fork(cause):
                 return True
             case OSError() if cause.errno in SHORTAGES:
                 return True
@@ -109,9 +109,11 @@ def is_shortage(error: BaseException) -> bool:
     return False
 
 
-def _raised_in(error: BaseException) -> str:
-    """Return the name of the function that raised an error."""
+def _is_from_fork(error: BaseException) -> bool:
+    """Whether an error was raised where a process was to be started."""
     traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_name in FORKS:
+            return True
         traceback = traceback.tb_next
-    return traceback.tb_frame.f_code.co_name if traceback is not None else ""
+    return False

@@ -11,6 +11,7 @@ from ..core.task import Message
 from ..usage import Usage
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]
+SHORTAGE_RETRY_AFTER = 5.0  # seconds that a client is asked to wait while this machine is short of descriptors or memory
 MAX_RETRY_AFTER = 86_400.0  # seconds that a client is asked to wait: a model may ask for any time
 
 

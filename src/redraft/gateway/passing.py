@@ -43,6 +43,7 @@ ANTHROPIC_VERSION = "2023-06-01"
 FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version")  # of a client, to a model that speaks Anthropic's protocol
 RETURNED_HEADERS = ("request-id", "x-request-id")  # of a model
 MAX_IDLE_SECONDS = 300.0
+ROOM_SECONDS = 20.0  # for which a request waits while this process has no room for another connection
 END_SECONDS = 0.25  # for a server to end the body after the last event; then the connection is closed instead of kept
 MAX_REPLY_BYTES = 32 * 2**20
 MAX_STREAM_BYTES = 64 * 2**20
@@ -100,7 +101,7 @@ class Upstream:
         self.mask = Mask(secrets) if secrets else NO_SECRETS
         self._key_bytes = self._key.encode() if self._key and self.mask else None
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key_headers()}
-        self._timeouts = Timeouts(idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout)
+        self._timeouts = Timeouts(idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout, room=ROOM_SECONDS)
         self.price = Price(*model.prices) if model.prices else price_of(model.model, base._replace(query="").geturl())
         self.unknown_paths: set[str] = set()
         self.reports_usage_in_streams = True

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError
+from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
 from ..masking import NO_SECRETS, Mask
 from ..models.openai_responses import ErrorBody, retry_delay
-from .exchange import GatewayError
+from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
 
 KEPT_STATUSES = frozenset({400, 404, 413, 422})
 QUOTA_CODES = frozenset({"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "billing_error"})
@@ -59,6 +59,8 @@ def error_from_failure(name: str, error: ModelError) -> GatewayError:
     """Return the error for a request to the model `name` that got no reply, or one that cannot be read."""
     if isinstance(error, ModelTimeoutError):
         return GatewayError(504, "upstream_timeout", f"the model {name!r}: {error}")
+    if isinstance(error, ShortageError):
+        return GatewayError(503, "overloaded", f"the gateway is busy: {error}", retry_after=SHORTAGE_RETRY_AFTER)
     code = "upstream_unavailable" if isinstance(error, ModelUnavailableError) else "upstream_error"
     return GatewayError(502, code, f"the model {name!r}: {error}")
 
