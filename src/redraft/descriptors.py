@@ -46,7 +46,8 @@ def _open_standard_streams() -> None:
             if opened != descriptor:
                 os.close(opened)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: PTH123  (a descriptor)
+            stream = os.fdopen(descriptor, mode, encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
 
 
 def _raise_limit() -> None:

@@ -20,8 +20,8 @@ from .core.cancellation import cancel_and_wait
 from .core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from .core.task import Message, Task, as_messages
-from .error_text import error_text
 from .descriptors import is_shortage
+from .error_text import error_text
 from .errors import BudgetExhaustedError, ConfigError, ModelError, RedraftError, ShortageError, error_name
 from .graders.base import retry_once
 from .middleware import enforce_deadline
@@ -192,7 +192,8 @@ def make_performer(roles: Roles, deadline_at: float | None = None, deadline: flo
     seconds it was set to, for messages. A cancelled step raises CancelledError, whose `record` is the Failure if the step
     had called a model.
     """
-    perform_in_time = enforce_deadline(partial(_work_with_room, roles), deadline_at, lambda work: work[1].deadline_message(deadline))
+    work_with_room = partial(_work_with_room, roles)
+    perform_in_time = enforce_deadline(work_with_room, deadline_at, lambda work: work[1].deadline_message(deadline))
 
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):

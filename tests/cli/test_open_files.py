@@ -41,5 +41,7 @@ def test_the_soft_limit_is_raised_to_the_hard_one(redraft):
         "def limit(text):\n"
         "    return 1.0 if resource.getrlimit(resource.RLIMIT_NOFILE) == (500, 500) else 0.0\n"
     )
-    done = run_limited(["grade", "--response", "answer.md", "--grader", "rules.py:limit", "--json"], redraft.folder, soft=100, hard=500)
+    done = run_limited(
+        ["grade", "--response", "answer.md", "--grader", "rules.py:limit", "--json"], redraft.folder, soft=100, hard=500
+    )
     assert '"score": 1.0' in done.stdout, done.stderr

@@ -16,6 +16,7 @@ from .test_processes import TYPED
 CLOSINGS = ("<&-", ">&-", "2>&-")
 COMBINATIONS = [chosen for count in (1, 2, 3) for chosen in combinations(CLOSINGS, count)]
 
+
 def run_closed(arguments, closings, cwd, env=None):
     """Run the program with these standard streams closed; return what it printed on the others, and the exit code."""
     command = ["sh", "-c", f'exec "$@" {" ".join(closings)}', "sh", *PROGRAM, *arguments]

@@ -147,7 +147,13 @@ async def test_nobody_outside_makes_series(faults, tmp_path):
     assert seen[-1] == seen[0]
     kinds = {match for line in seen[0] for match in re.findall(r'upstream_errors_total{kind="(\w+)"', line)}
     refusals = {"invalid_request", "not_found", "request_too_large", "unprocessable_request"}
-    assert kinds == refusals | {"upstream_rate_limit", "upstream_quota", "upstream_authentication", "upstream_error", "upstream_overloaded"}
+    assert kinds == refusals | {
+        "upstream_rate_limit",
+        "upstream_quota",
+        "upstream_authentication",
+        "upstream_error",
+        "upstream_overloaded",
+    }
 
 
 @pytest.mark.parametrize("code", ["context_length_exceeded", "content_filter"])

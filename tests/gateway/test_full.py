@@ -46,7 +46,9 @@ class HeldModel:
                 await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
                 self.calls += 1
                 await self.gate.wait()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(REPLY) + REPLY)
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(REPLY) + REPLY
+                )
                 await writer.drain()
 
 

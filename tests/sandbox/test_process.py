@@ -525,7 +525,6 @@ def test_status_after_a_signal(number, cpu_seconds, status):
     assert monitor._status(None, number, cpu_seconds, Limits(cpu_seconds=20)) == status
 
 
-
 def test_a_process_with_thousands_of_open_files_starts_sandboxed_ones(sandbox):
     """Descriptors beyond 1,023, which `select` does not have, are those of any server with many clients."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

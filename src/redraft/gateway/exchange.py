@@ -20,7 +20,8 @@ class GatewayError(Exception):
 
     `status` is the HTTP status in OpenAI's sense (a wire may use another: Anthropic's 529 for 503), `code` a word for programs,
     such as "invalid_request" or "budget_exhausted", `param` the field of the request at fault. `retry_after`: seconds.
-    `label` is what metrics count it as: the code, unless that is a model's own. `should_retry` False tells the client's SDK not to send the request again, because that would run everything again.
+    `label` is what metrics count it as: the code, unless that is a model's own. `should_retry` False tells the client's SDK not to
+    send the request again, because that would run everything again.
     """
 
     def __init__(

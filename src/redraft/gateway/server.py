@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -177,19 +177,15 @@ class GatewayHttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections on the sockets."""
+        if os.name == "nt":  # whose event loop reports no socket that can be read, and whose sockets are no descriptors
+            await super().startup(sockets)
+            return
         await super().startup(sockets=[])
-        make_protocol = partial(
-            self.config.http_protocol_class,
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
-        )
-        gateway, connections = self._gateway, self.server_state.connections
+        gateway, state, protocol = self._gateway, self.server_state, cast("Any", self.config.http_protocol_class)
+        make_protocol = partial(protocol, config=self.config, server_state=state, app_state=self.lifespan.state)
         kept = gateway.config.limits.max_concurrent
-        self.servers = [
-            Acceptor(listener, make_protocol, connections, gateway.refuse, kept)  # type: ignore[misc]
-            for listener in sockets or ()
-        ]
+        acceptors = [Acceptor(each, make_protocol, state.connections, gateway.refuse, kept) for each in sockets or ()]
+        self.servers = cast("Any", acceptors)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -35,7 +35,11 @@ _LAST_EVENT = {
     }.items()
 }
 """How the last event of a stream begins: the end of the answer, or an error."""
-_ANSWER = {"chat": re.compile(rb'"choices"\s*:\s*\[\s*\{'), "messages": re.compile(rb"message_start\b"), "responses": re.compile(rb"")}
+_ANSWER = {
+    "chat": re.compile(rb'"choices"\s*:\s*\[\s*\{'),
+    "messages": re.compile(rb"message_start\b"),
+    "responses": re.compile(rb""),
+}
 """What a stream has if it is an answer, even an empty one; the last event of a stream of responses has the whole answer."""
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')  # a stream of chat completions may end after it without [DONE]
 _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
