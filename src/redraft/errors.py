@@ -11,6 +11,7 @@ RedraftError
 |   +-- BadResponseError        the answer cannot be read
 |   +-- ModelTimeoutError       no answer in time
 |   +-- ModelUnavailableError   the endpoint cannot be reached, or does not serve that model
+|   +-- ShortageError           this machine is short of descriptors, memory, ports or processes
 +-- GradingError            a grader, or in `grade` all of them, could grade nothing
 +-- ComputeLimitError       a check or a repair takes more time or memory than it may
 +-- BudgetExhaustedError    money, tokens, calls or time are used up
@@ -125,6 +126,15 @@ class ModelUnavailableError(ModelError):
     """The endpoint cannot be reached, is failing, or does not serve that model."""
 
 
+class ShortageError(ModelError):
+    """This machine is short of what a call or a grader needs: descriptors, memory, ports, processes or threads.
+
+    It says nothing about the endpoint or the grader. Redraft waits for a while before it is raised.
+    """
+
+    retryable = True
+
+
 class GradingError(RedraftError):
     """A grader of the user's own graded no answer; where only grades are asked for, as in `grade`: no grader graded any."""
 
@@ -179,6 +189,7 @@ EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {
         ModelUnavailableError,
         RateLimitError,
         SandboxUnavailableError,
+        ShortageError,
         StoreError,
         StoreLockedError,
         WrongFileError,

@@ -20,8 +20,9 @@ from .core.cancellation import cancel_and_wait
 from .core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from .core.task import Message, Task, as_messages
+from .descriptors import is_shortage
 from .error_text import error_text
-from .errors import BudgetExhaustedError, ConfigError, RedraftError, error_name
+from .errors import BudgetExhaustedError, ConfigError, ModelError, RedraftError, ShortageError, error_name
 from .graders.base import retry_once
 from .middleware import enforce_deadline
 from .middleware.call_costs import CostEstimator, Pricing
@@ -78,6 +79,9 @@ class Roles:
     connect_client: Callable[[Any], ModelClient] | None = None
     answer: AnswerForm[Any] | None = None
 
+
+SHORTAGE_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 20.0)
+"""Seconds before each further try of a step while this machine is short of something."""
 
 Work: TypeAlias = Generate | Refine | Repair | Grade | Compare  # the steps that are more than an end
 
@@ -188,7 +192,8 @@ def make_performer(roles: Roles, deadline_at: float | None = None, deadline: flo
     seconds it was set to, for messages. A cancelled step raises CancelledError, whose `record` is the Failure if the step
     had called a model.
     """
-    perform_in_time = enforce_deadline(partial(_work_on, roles), deadline_at, lambda work: work[1].deadline_message(deadline))
+    work_with_room = partial(_work_with_room, roles)
+    perform_in_time = enforce_deadline(work_with_room, deadline_at, lambda work: work[1].deadline_message(deadline))
 
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):
@@ -247,6 +252,23 @@ def _client_for(step: Work, roles: Roles) -> StepClient:
             return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
         case _:
             return StepClient(roles.writer, 0, roles.connect_client)
+
+
+async def _work_with_room(roles: Roles, work: tuple[Work, StepClient]) -> Record:
+    """Work on a step. While this machine is short of something, as of descriptors or processes, wait and try again.
+
+    Raises ShortageError after the last pause. (A call waits by itself: see `models.http_client`.)
+    """
+    for pause in (*SHORTAGE_PAUSES, None):
+        try:
+            return await _work_on(roles, work)
+        except Exception as error:
+            if isinstance(error, ModelError) or not is_shortage(error):
+                raise
+            if pause is None:
+                raise ShortageError(error_text(error)) from error
+        await asyncio.sleep(pause)
+    raise AssertionError("unreachable: the last pause is None")
 
 
 def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:

@@ -14,8 +14,11 @@ from socket import socketpair
 from threading import Thread, current_thread, local, main_thread
 from typing import Any, Generic, TypeVar
 
+from .descriptors import descriptor_limit
+
 T = TypeVar("T")
 
+MIN_DESCRIPTORS = 64  # for uvloop, which needs seven more than the loop of asyncio
 POLL_INTERVAL = 0.5  # seconds: a signal that arrives just before a thread waits does not interrupt the wait
 
 
@@ -43,7 +46,9 @@ def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], ob
 
 
 def uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the function that creates an event loop of uvloop; None if that is not installed."""
+    """Return the function that creates an event loop of uvloop; None if that is not installed, or descriptors are scarce."""
+    if descriptor_limit() < MIN_DESCRIPTORS:
+        return None
     try:
         import uvloop
     except ImportError:

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 
 from redraft.gateway.app import Gateway
 from redraft.gateway.config import GatewayConfig, Profile, ServedModel
-from redraft.gateway.server import _SilentServer, bind_socket, url_of, uvicorn_config
+from redraft.gateway.server import GatewayHttpServer, bind_socket, url_of
 
 PROMPT = [{"role": "user", "content": "Say it well."}]
 
@@ -29,7 +29,7 @@ async def running(config, env={}):
     """Serve a gateway on a free port; yields its base URL and the gateway."""
     with bind_socket(config.host, 0) as listener:
         async with Gateway(config, env) as gateway:
-            server: uvicorn.Server = _SilentServer(uvicorn_config(gateway))
+            server: uvicorn.Server = GatewayHttpServer(gateway)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 while not server.started:

@@ -116,3 +116,49 @@ async def test_each_form_in_which_a_request_is_sent_is_a_call(faults, tmp_path):
     cost = (7 * 1.0 + 3 * 2.0) / 1e6
     assert (facts.calls, facts.input_tokens, facts.output_tokens, facts.cost) == (2, 7, 3, pytest.approx(cost))
     assert (spending.calls, spending.spent) == (2, round(cost * 1e9))
+
+
+async def test_nobody_outside_makes_series(faults, tmp_path):
+    """Codes and types of models, names, paths and methods of clients: the second flood of new words adds no series."""
+    statuses = (400, 404, 413, 422, 429, 402, 403, 500, 503)
+
+    def flood(n):
+        fields = {"code": f"code_{n}", "type": f"kind_{n}"}
+        return [error(status, f"no, {n}", **fields) for status in statuses], [
+            ("POST", "/chat/completions", {"model": "pass/tiny", "messages": PROMPT}) for _ in statuses
+        ] + [
+            ("POST", "/chat/completions", {"model": f"pass/{n}", "messages": PROMPT}),
+            ("POST", f"/chat/{n}", {}),
+            (f"M{n}", "/chat/completions", {}),
+            ("POST", "/messages", {"model": f"refine/{n}", "messages": [], "max_tokens": 1}),
+        ]
+
+    def series(gateway):
+        return {line.rpartition(" ")[0] for line in gateway.metrics.text().splitlines() if not line.startswith("#")}
+
+    async with running(config_of(tmp_path, faults, "", error(500))) as (url, gateway), http_client(url) as client:
+        seen = []
+        for n in range(60):
+            answers, requests = flood(n)
+            faults.says(*answers)
+            for method, path, body in requests:
+                await client.request(method, path, json=body)
+            seen.append(series(gateway))
+    assert seen[-1] == seen[0]
+    kinds = {match for line in seen[0] for match in re.findall(r'upstream_errors_total{kind="(\w+)"', line)}
+    refusals = {"invalid_request", "not_found", "request_too_large", "unprocessable_request"}
+    assert kinds == refusals | {
+        "upstream_rate_limit",
+        "upstream_quota",
+        "upstream_authentication",
+        "upstream_error",
+        "upstream_overloaded",
+    }
+
+
+@pytest.mark.parametrize("code", ["context_length_exceeded", "content_filter"])
+async def test_causes_that_operators_know_are_told_apart(faults, tmp_path, code):
+    """A model's own code counts as such if it is one of a few."""
+    async with running(config_of(tmp_path, faults, "", error(400, code=code))) as (url, gateway), http_client(url) as client:
+        await client.post("/chat/completions", json={"model": "pass/tiny", "messages": PROMPT})
+        assert f'kind="{code}"' in gateway.metrics.text()

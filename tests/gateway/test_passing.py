@@ -205,6 +205,8 @@ async def test_refusals(faults, status, body, expected, code, should_retry, is_s
         http([]),
         http({"error": {"message": "broken"}}),
         http(b'{"choices": ['),
+        http({**completion(), "choices": []}),
+        http({**completion(), "choices": [None]}),
         http(b""),
         cut(good(), 120),
         cut(good(), 60, reset=True),
@@ -246,6 +248,43 @@ async def test_a_stream_that_breaks_off(faults, wire, answer):
     assert b"[DONE]" not in received
     assert b"message_stop" not in received
     assert b'"error"' in received.rpartition(b"data:")[2]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("events", [[], [{**END, "choices": []}], [USAGE]], ids=["nothing", "empty choices", "only usage"])
+async def test_a_stream_without_an_answer(faults, wire, events):
+    """Its end would make it an empty answer, so the client reads an error instead; the usage stays unknown."""
+    faults.says(send_and_close(sse(*events)))
+    reply, received = await forward(faults.url, wire, body={"stream": True})
+    assert (reply.failure.status, reply.failure.code, reply.usage) == (502, "upstream_error", None)
+    assert b"[DONE]" not in received and b"message_stop" not in received
+    assert b'"error"' in received.rpartition(b"data:")[2]
+
+
+async def test_a_stream_of_messages_without_an_answer(faults):
+    """The same for Anthropic's protocol."""
+    faults.says(send_and_close(sse({"type": "ping"}, {"type": "message_stop"}, done=False)))
+    reply, received = await forward(faults.url, "messages", "anthropic", {"stream": True})
+    assert reply.failure.status == 502 and b"message_stop" not in received
+    assert b'"error"' in received.rpartition(b"data:")[2]
+
+
+GARBLED = [b"data: {not json\n\n", b"data: null\n\n", b"data: [1]\n\n", b"\xff\xfe\n\n", b"nonsense\n\n"]
+
+
+@pytest.mark.parametrize("garbled", GARBLED)
+async def test_garbled_events(faults, garbled):
+    """A client of the model's protocol reads them as the model sent them; one of another protocol, for whom nothing can be made of
+    them, reads an error, except for lines that are no data.
+    """
+    body = sse(chunk("a "), END).partition(b"data: [DONE]")
+    stream = body[0] + garbled + body[1] + body[2]
+    faults.says(send_and_close(stream))
+    reply, received = await forward(faults.url, body={"stream": True, "stream_options": {"include_usage": True}})
+    assert received == stream.partition(b"\r\n\r\n")[2] and reply.failure is None
+    reply, received = await forward(faults.url, "messages", body={"stream": True})
+    assert (b'"error"' in received.rpartition(b"data:")[2]) == garbled.startswith(b"data:")
+    assert (b"message_stop" in received) == (not garbled.startswith(b"data:"))
 
 
 async def test_a_stream_passes_byte_by_byte(faults):

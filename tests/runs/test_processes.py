@@ -1,6 +1,7 @@
 """Runs in several processes: their results, limits and ends, with real processes and real kills."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -8,10 +9,11 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, nullcontext
+from collections import Counter
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from socket import socketpair
+from socket import SHUT_RD, socketpair
 from threading import Lock
 from types import SimpleNamespace
 
@@ -23,6 +25,7 @@ from redraft.errors import ConfigError
 from redraft.middleware import EndpointLimiter
 from redraft.runs import BatchRun, EndpointLimits
 from redraft.runs.dataset import PendingRow
+from redraft.runs.executors import processes
 from redraft.runs.executors.process_channel import AssignedChunk, EarlierWork, QuotaMessage, encode_code, receive
 from redraft.runs.executors.processes import Pauses, ReadyProcesses, WorkerProcess, _with_journal, is_stopped
 from redraft.runs.executors.shard_protocol import Quota
@@ -533,3 +536,51 @@ async def test_an_endpoint_that_paused_elsewhere_is_not_called():
     limiter.pause(30)
     assert 29 < limiter.pause_left <= 30
     assert (limiter.free_slots, limiter.limit) == (0, 4)
+
+
+@pytest.mark.parametrize("messages", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 6, 9))])
+def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(tmp_path, serve, monkeypatch, capfd, messages):
+    """Whatever it sends first that nobody can receive, it writes nothing to stderr, and the run goes on with another worker."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 12), serve("--latency", 0.01)
+    start, started, received, lost = processes.start_process, {}, Counter(), []
+
+    def start_noted():
+        process, connection = start()
+        started[connection.fileno()] = process
+        return process, connection
+
+    async def receive_some(reader):
+        connection = reader._transport.get_extra_info("socket")
+        process = started[connection.fileno()]
+        if received[process] < messages or lost:
+            received[process] += 1
+            return await receive(reader)
+        lost.append(process)
+        connection.shutdown(SHUT_RD)  # it can still read, and not write
+        with suppress(TimeoutError):  # what it waits for may be an answer
+            async with asyncio.timeout(3):
+                while process.poll() is None:
+                    await asyncio.sleep(0.01)
+        return None
+
+    monkeypatch.setattr(processes, "start_process", start_noted)
+    monkeypatch.setattr(processes, "receive", receive_some)
+    report = go(rows, tmp_path / "a.jsonl", server.model, processes=2, **PLAIN)
+    assert (report.done, report.failed, len(lost)) == (12, 0, 1)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_worker_waits_while_no_process_can_be_started(tmp_path, serve, monkeypatch):
+    """A shortage of processes or descriptors ends no run."""
+    rows, server = write_rows(tmp_path / "rows.jsonl", 3), serve("--latency", 0.01)
+    start, tries = processes.start_process, []
+
+    def start_later():
+        tries.append(1)
+        if len(tries) <= 4:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return start()
+
+    monkeypatch.setattr(processes, "start_process", start_later)
+    monkeypatch.setattr(processes, "SHORTAGE_PAUSE", 0.0)
+    assert go(rows, tmp_path / "a.jsonl", server.model, processes=2, **PLAIN).done == 3

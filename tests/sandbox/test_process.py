@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -522,3 +523,16 @@ def test_attacks_as_a_normal_user(tier, tmp_path):
 def test_status_after_a_signal(number, cpu_seconds, status):
     """A process that the kernel ended at the limit of CPU time ran out of time, in a container too; ticks are not exact."""
     assert monitor._status(None, number, cpu_seconds, Limits(cpu_seconds=20)) == status
+
+
+def test_a_process_with_thousands_of_open_files_starts_sandboxed_ones(sandbox):
+    """Descriptors beyond 1,023, which `select` does not have, are those of any server with many clients."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] != resource.RLIM_INFINITY and limits[1] < 2048:
+        pytest.skip("the hard limit on open files is below 2,048")
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
+        for _ in range(1100):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        assert sandbox.run_tool(["python", "-c", "import time; time.sleep(0.2); print(1)"]).stdout == "1\n"

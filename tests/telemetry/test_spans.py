@@ -390,11 +390,17 @@ async def test_metrics(memory, faults):
         "gen_ai.token.type": "input",
         "server.address": "127.0.0.1",
         "server.port": faults.port,
-    } | (
-        {"gen_ai.response.model": points["input"].attributes["gen_ai.response.model"]}
-        if "gen_ai.response.model" in points["input"].attributes
-        else {}
-    )
+    }
+    assert dict(seconds.attributes) == {name: value for name, value in points["input"].attributes.items() if "token" not in name}
+
+
+async def test_no_server_makes_series(memory, faults):
+    """Each answer names another model, and is one of the same two histograms."""
+    faults.says(*(fs.http({**fs.completion("Hi you all"), "model": f"tiny-{n}"}) for n in range(20)))
+    for _ in range(20):
+        await redraft.refine("Say hi", Chat("tiny", faults.url), WORDS)
+    assert len(memory.metrics["gen_ai.client.operation.duration"]) == 1
+    assert len(memory.metrics["gen_ai.client.token.usage"]) == 2
 
 
 async def test_unknown_tokens_are_not_counted(memory):

@@ -18,6 +18,7 @@ import click
 
 from .. import __version__
 from ..checks import unknown_name_message
+from ..descriptors import prepare_process
 from ..garbage import collect_rarely
 from .errors import exit_code_of
 from .output import messages_are_json, use_json_messages, warning
@@ -114,6 +115,7 @@ def program(ctx: click.Context) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return the exit code. Without `argv` the process is that of the command line."""
     if argv is None:
+        prepare_process()
         collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from time import time
 from typing import Any, Self
@@ -34,7 +34,7 @@ from .anthropic_wire import MessagesWire
 from .chat_wire import ChatWire
 from .client_exchange import ClientExchange, parse_json
 from .config import GatewayConfig, ServedModel
-from .exchange import GatewayError, Wire, WireName, invalid_request
+from .exchange import SHORTAGE_RETRY_AFTER, GatewayError, Wire, WireName, invalid_request
 from .guard import Guard, wire_of
 from .idempotency import RunsInFlight
 from .keys import KeyStore
@@ -48,6 +48,10 @@ WIRES: Mapping[WireName, Wire] = {"chat": ChatWire(), "responses": ResponsesWire
 MODEL_PATHS: Mapping[str, WireName] = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
 COUNT_PATH = "/v1/messages/count_tokens"
 UNRECORDED_PATHS = ("/healthz", "/readyz", "/metrics")
+REFUSAL_SECONDS = 5.0  # for a body that is not used
+NO_ROOM = GatewayError(
+    503, "overloaded", "the gateway is busy: this process has no room for more connections", retry_after=SHORTAGE_RETRY_AFTER
+)
 OWN_HEADER = (b"x-redraft", __version__.encode())
 
 
@@ -122,6 +126,28 @@ class Gateway:
             task.cancel()
         if self._exchanges:
             await asyncio.wait(self._exchanges)
+
+    async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request for whose connection this process has no room: whether the gateway lives, or that it is busy."""
+
+        async def send_last(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        if scope["path"] in UNRECORDED_PATHS:
+            await self.app(scope, receive, send_last)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REFUSAL_SECONDS):  # a body that is not read would break the connection before the reply
+                while (await receive()).get("more_body"):
+                    pass
+        self.metrics.request_started()
+        request, wire = Request(scope), wire_of(scope["path"])
+        reply = await _error_reply(request, NO_ROOM)
+        facts = RequestFacts("", time(), wire=wire, status=reply.status_code, error=NO_ROOM.code, calls=0)
+        self.finish(facts, request.method, scope["path"], {})
+        await reply(scope, receive, send_last)
 
     def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str]) -> None:
         """Count and log a request that ended."""

@@ -255,7 +255,7 @@ class ClientExchange:
             except GatewayError as error:
                 end = RequestEnd(self.wire.error_status(error), error.code, ledger.total_usage)
                 if ledger.entries:
-                    gateway.metrics.upstream_error(self.model, error.code)
+                    gateway.metrics.upstream_error(self.model, error.label)
                 raise
             except Exception:
                 end = RequestEnd(500, "internal_error", ledger.total_usage)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -17,9 +18,14 @@ HEADER_COST = 4  # bytes of a header besides its name and its value
 
 
 class ConnectionTimers(asyncio.Protocol):
-    """Closes a connection whose client neither sends nor reads what it should. To be put before a protocol of uvicorn."""
+    """Closes a connection whose client neither sends nor reads what it should. To be put before a protocol of uvicorn.
 
+    `app` answers its requests, and `on_end` is called when it has ended.
+    """
+
+    app: Any
     cycle: Any
+    on_end: Callable[[ConnectionTimers], object] = staticmethod(lambda _: None)
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
     _head_timer: asyncio.TimerHandle | None = None
@@ -47,6 +53,7 @@ class ConnectionTimers(asyncio.Protocol):
             if timer:
                 timer.cancel()
         super().connection_lost(exc)
+        self.on_end(self)
 
     def timeout_keep_alive_handler(self) -> None:
         """End a connection that is idle, also if its client has not read the last reply."""

@@ -11,6 +11,7 @@ from ..core.task import Message
 from ..usage import Usage
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]
+SHORTAGE_RETRY_AFTER = 5.0  # seconds that a client is asked to wait while this machine is short of descriptors or memory
 MAX_RETRY_AFTER = 86_400.0  # seconds that a client is asked to wait: a model may ask for any time
 
 
@@ -19,7 +20,8 @@ class GatewayError(Exception):
 
     `status` is the HTTP status in OpenAI's sense (a wire may use another: Anthropic's 529 for 503), `code` a word for programs,
     such as "invalid_request" or "budget_exhausted", `param` the field of the request at fault. `retry_after`: seconds.
-    `should_retry` False tells the client's SDK not to send the request again, because that would run everything again.
+    `label` is what metrics count it as: the code, unless that is a model's own. `should_retry` False tells the client's SDK not to
+    send the request again, because that would run everything again.
     """
 
     def __init__(
@@ -32,10 +34,12 @@ class GatewayError(Exception):
         retry_after: float | None = None,
         should_retry: bool | None = None,
         headers: Mapping[str, str] = {},
+        label: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
+        self.label = label or code
         self.message = message
         self.param = param
         self.retry_after = retry_after

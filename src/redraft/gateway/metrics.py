@@ -1,8 +1,8 @@
 """The figures of a gateway for Prometheus.
 
-No label holds a key, a prompt or anything else that a client can choose freely: `model` is one of the configured names, and a value
-beyond the first MAX_VALUES of a label counts as "other". Unknown tokens and costs are not added up; how many requests had none is a
-figure of its own.
+No label holds a key, a prompt or anything else that a client or the server of a model can choose: `model` is one of the configured
+names, the other values are words of Redraft, and beyond the first MAX_VALUES of a label they count as "other". Unknown
+tokens and costs are not added up; how many requests had none is a figure of its own.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ ANTHROPIC_VERSION = "2023-06-01"
 FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version")  # of a client, to a model that speaks Anthropic's protocol
 RETURNED_HEADERS = ("request-id", "x-request-id")  # of a model
 MAX_IDLE_SECONDS = 300.0
+ROOM_SECONDS = 20.0  # for which a request waits while this process has no room for another connection
 END_SECONDS = 0.25  # for a server to end the body after the last event; then the connection is closed instead of kept
 MAX_REPLY_BYTES = 32 * 2**20
 MAX_STREAM_BYTES = 64 * 2**20
@@ -100,7 +101,7 @@ class Upstream:
         self.mask = Mask(secrets) if secrets else NO_SECRETS
         self._key_bytes = self._key.encode() if self._key and self.mask else None
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key_headers()}
-        self._timeouts = Timeouts(idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout)
+        self._timeouts = Timeouts(idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout, room=ROOM_SECONDS)
         self.price = Price(*model.prices) if model.prices else price_of(model.model, base._replace(query="").geturl())
         self.unknown_paths: set[str] = set()
         self.reports_usage_in_streams = True
@@ -303,10 +304,16 @@ def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
         raise unreadable_reply(name, f"sent something else than JSON: {shown!r}") from None
     if not isinstance(data, dict):
         raise unreadable_reply(name, f"sent {json_type_name(data)} instead of an answer")
-    if not any(isinstance(data.get(field), list) for field in ANSWER_FIELDS):
+    if not any(isinstance(data.get(field), list) for field in ANSWER_FIELDS) or _lacks_choices(data):
         text = upstream.mask(ErrorBody(data).text) or f"an object with {shorten(', '.join(data), 100) or 'nothing'}"
         raise unreadable_reply(name, f"sent no answer: {text}")
     return data
+
+
+def _lacks_choices(data: Mapping[str, Any]) -> bool:
+    """Whether a chat completion has no choice."""
+    choices = data.get("choices")
+    return isinstance(choices, list) and not (choices and isinstance(choices[0], dict))
 
 
 def _token_count(upstream: Upstream, status: int, headers: Mapping[str, str], content: bytes) -> dict[str, Any]:
@@ -427,6 +434,7 @@ class StreamReading:
             part += self._finish()
         except GatewayError as error:
             failure = error
+            part = part if self._ends.has_answer else b""  # an end of the stream would be read as an empty answer
         except (OSError, ModelError) as error:
             failure = self._upstream.failure(self._exchange, error)
         finally:
@@ -453,6 +461,8 @@ class StreamReading:
         """Return the end of the stream and note its usage. Raises GatewayError if the model's stream broke off."""
         if not self._ends.is_whole:
             raise unreadable_reply(self._upstream.model.name, "sent a stream that broke off")
+        if not (self._ends.has_answer or self._ends.has_error):
+            raise unreadable_reply(self._upstream.model.name, "sent a stream without an answer")
         rest = self._converter.finish() if self._converter else b""
         self.reply.usage = self._exchange.entry.settle(self._upstream.usage(self._ends.token_counts()))
         if self._ends.has_error:

@@ -33,6 +33,7 @@ from ..errors import (
     ModelUnavailableError,
     RateLimitError,
     RedraftError,
+    ShortageError,
 )
 from ..plans import Plan
 from ..plans.self_refine import full_note
@@ -42,7 +43,7 @@ from ..result import parsed_answer
 from ..session import Session, graders_of_run
 from ..usage import NO_USAGE, Usage
 from .config import GatewayLimits, Profile, ServedModel
-from .exchange import Answer, ChatRequest, GatewayError, Progress, invalid_request
+from .exchange import SHORTAGE_RETRY_AFTER, Answer, ChatRequest, GatewayError, Progress, invalid_request
 from .profile_models import ConnectedModels, WriterModel
 from .request_options import check_requirements, make_options, request_graders, request_settings
 
@@ -305,6 +306,8 @@ def gateway_error(error: RedraftError, *, has_text: bool = False) -> GatewayErro
     """Return what a client is told of an error. `has_text`: texts were paid for, and asking again would pay for them again."""
     wait = getattr(error, "retry_after", None)
     cause = error.__cause__ if isinstance(error, GradingError) and isinstance(error.__cause__, ModelError) else error
+    if isinstance(cause, ShortageError):
+        wait = SHORTAGE_RETRY_AFTER
     status, code, text = _status_of(cause)
     may_retry = status in {429, 503} and not has_text
     return GatewayError(
@@ -321,6 +324,8 @@ def _status_of(error: BaseException) -> tuple[int, str, str]:
             return 502, "upstream_quota", "the account of the gateway at its model is out of credit"
         case AuthenticationError():
             return 502, "upstream_authentication", "the model behind the gateway refused the gateway's own key"
+        case ShortageError():
+            return 503, "overloaded", "the gateway is busy"
         case RateLimitError():
             return 429, "upstream_rate_limit", "the model behind the gateway receives too many requests"
         case ContextLengthError():

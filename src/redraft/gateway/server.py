@@ -19,12 +19,13 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
 from ..errors import ConfigError, RedraftError
 from ..sync import run_on_uvloop
+from .acceptor import Acceptor
 from .app import Gateway
 from .config import GatewayConfig
 from .connections import MAX_HEADER_BYTES, http_protocol
@@ -69,7 +70,7 @@ class GatewayServer:
         """Serve until `stop`."""
         with bind_socket(self.config.host, self.config.port) as listener:
             async with Gateway(self.config, self._env) as gateway:
-                server = _SilentServer(uvicorn_config(gateway))
+                server = GatewayHttpServer(gateway)
                 with self._signals(gateway, server):
                     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
                     try:
@@ -167,8 +168,24 @@ async def _wait_for_either(work: Coroutine[Any, Any, Any], other: asyncio.Future
         task.cancel()
 
 
-class _SilentServer(uvicorn.Server):
-    """uvicorn without signal handlers of its own."""
+class GatewayHttpServer(uvicorn.Server):
+    """uvicorn for a gateway: without signal handlers of its own, and with an `Acceptor`."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(uvicorn_config(gateway))
+        self._gateway = gateway
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept the connections on the sockets."""
+        if os.name == "nt":  # whose event loop reports no socket that can be read, and whose sockets are no descriptors
+            await super().startup(sockets)
+            return
+        await super().startup(sockets=[])
+        gateway, state, protocol = self._gateway, self.server_state, cast("Any", self.config.http_protocol_class)
+        make_protocol = partial(protocol, config=self.config, server_state=state, app_state=self.lifespan.state)
+        kept = gateway.config.limits.max_concurrent
+        acceptors = [Acceptor(each, make_protocol, state.connections, gateway.refuse, kept) for each in sockets or ()]
+        self.servers = cast("Any", acceptors)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

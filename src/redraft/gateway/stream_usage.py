@@ -35,6 +35,12 @@ _LAST_EVENT = {
     }.items()
 }
 """How the last event of a stream begins: the end of the answer, or an error."""
+_ANSWER = {
+    "chat": re.compile(rb'"choices"\s*:\s*\[\s*\{'),
+    "messages": re.compile(rb"message_start\b"),
+    "responses": re.compile(rb""),
+}
+"""What a stream has if it is an answer, even an empty one; the last event of a stream of responses has the whole answer."""
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')  # a stream of chat completions may end after it without [DONE]
 _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
 _OVERLAP = 64  # bytes that are searched again with the next part: a match may be in two parts
@@ -81,6 +87,12 @@ class StreamEnds:
     def is_whole(self) -> bool:
         """Whether the stream ended as its protocol ends one, or with an error event: its reader notices either."""
         return self._has_last_event or (self._wire == "chat" and bool(_FINISH.search(b"".join(self._last))))
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether there is an answer in the stream, and not only its end."""
+        pattern = _ANSWER[self._wire]
+        return bool(pattern.search(self._first) or pattern.search(b"".join(self._last)))
 
     def token_counts(self) -> TokenCounts:
         """Return the input and the output tokens; None for what the stream does not say.

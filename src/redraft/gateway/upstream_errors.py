@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError
+from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
 from ..masking import NO_SECRETS, Mask
 from ..models.openai_responses import ErrorBody, retry_delay
-from .exchange import GatewayError
+from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
 
 KEPT_STATUSES = frozenset({400, 404, 413, 422})
 QUOTA_CODES = frozenset({"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "billing_error"})
 MAX_PARAM = 200  # characters of the name of a field in a model's error
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")  # of a model's error: it is logged and stored, too
+KNOWN_CODES = frozenset({"context_length_exceeded", "content_filter", "content_policy_violation", "model_not_found"})
+"""Models' own codes that metrics tell apart; a model may send any."""
 _CODES = {400: "invalid_request", 404: "not_found", 413: "request_too_large", 422: "unprocessable_request"}
 
 
@@ -27,7 +29,8 @@ def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[s
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
     quoted = f": {text}" if text else ""
     if status in KEPT_STATUSES:
-        return GatewayError(status, _code(status, body, mask), text or f"the model {name!r} refused the request", param=param)
+        code, message = _code(status, body, mask), text or f"the model {name!r} refused the request"
+        return GatewayError(status, code, message, param=param, label=code if code in KNOWN_CODES else _CODES[status])
     if status in {401, 403}:
         message = f"the model {name!r} refused the key of the gateway (status {status}); the operator must correct it{quoted}"
         return GatewayError(502, "upstream_authentication", message, should_retry=False)
@@ -59,6 +62,8 @@ def error_from_failure(name: str, error: ModelError) -> GatewayError:
     """Return the error for a request to the model `name` that got no reply, or one that cannot be read."""
     if isinstance(error, ModelTimeoutError):
         return GatewayError(504, "upstream_timeout", f"the model {name!r}: {error}")
+    if isinstance(error, ShortageError):
+        return GatewayError(503, "overloaded", f"the gateway is busy: {error}", retry_after=SHORTAGE_RETRY_AFTER)
     code = "upstream_unavailable" if isinstance(error, ModelUnavailableError) else "upstream_error"
     return GatewayError(502, code, f"the model {name!r}: {error}")
 

@@ -27,7 +27,7 @@ from math import inf
 from time import monotonic
 
 from .. import checks
-from ..errors import ModelError, ModelTimeoutError
+from ..errors import ModelError, ModelTimeoutError, ShortageError
 from ..log import endpoint_log, error_kind
 from ..protocols import Call, Format, Reply, Request
 from ..text import format_duration, format_time_in
@@ -249,7 +249,8 @@ class EndpointLimiter:
         if is_fatal(error) or is_outage(error):
             repeat = self._handle_failure(slot, error)
         else:
-            self._record_response()
+            if not isinstance(error, ShortageError):
+                self._record_response()
             self._apply_retry_after(error)
             repeat = True
         self._admit_waiting()

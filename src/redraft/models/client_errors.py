@@ -10,8 +10,9 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..descriptors import is_shortage
 from ..error_text import error_text
-from ..errors import ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError
+from ..errors import ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
 from ..masking import Mask
 from ..usage import current_entry
 from .endpoint_url import redirect_error
@@ -37,6 +38,8 @@ def model_error(error: Exception, mask: Mask) -> ModelError:
     connected = not kinds & CONNECT_ERRORS
     if not connected:
         current_entry().start_counting()  # nothing was sent
+    if any(map(is_shortage, causes)):
+        return ShortageError(f"no room for another connection: {message}")
     for cause in causes:
         if isinstance(cause, ssl.SSLError):
             return ModelUnavailableError(f"no secure (TLS) connection: {shorten(mask(tls_error_text(cause)))}")

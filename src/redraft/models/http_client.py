@@ -16,16 +16,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from ..errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
+from ..errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
 from ..masking import NO_SECRETS, Mask, without_cause
 from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 from .deadlines import Deadline, Deadlines
-from .http_errors import InvalidRequestError, ProtocolError, ProxyError, TLSError, UnreachableError
-from .http_requests import Endpoint, find_route, request_head
+from .http_errors import InvalidRequestError, NoRoomError, ProtocolError, ProxyError, TLSError, UnreachableError
+from .http_requests import Endpoint, Origin, Route, find_route, request_head
 
 if TYPE_CHECKING:
-    from .http_connections import ConnectionPool, Response
+    from .http_connections import Connection, ConnectionPool, Response
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """The largest decoded body, line or event of a stream, and text of a stream, in bytes. The whole stream, which is mostly JSON
@@ -48,12 +48,14 @@ class Timeouts:
             before it has finished.
         idle: Between two parts of the body.
         total: For the whole request.
+        room: Before all this, until this process has room for another connection.
     """
 
     connect: float = 10.0
     first_byte: float | None = None
     idle: float = 60.0
     total: float = 600.0
+    room: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +155,10 @@ class HttpExchange:
     async def open(self, method: str, body: bytes | None) -> Response:
         """Send the request, and return when the headers of the response have arrived."""
         connections = await self._connections()
+        route, head = self._prepare(connections.pool, method, body)
+        connection = await self._connect(connections, route.origin)
         with Deadline(connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)):
-            response = await self._send(connections, method, body)
+            response = self._send(connection, head, body)
             try:
                 await response.wait_for_headers()
             except BaseException:
@@ -182,8 +186,10 @@ class HttpExchange:
         parts: list[bytes] = []
         await asyncio.sleep(0)  # other tasks prepare requests first: those that are sent in one turn take less CPU
         connections = await self._connections()
+        route, head = self._prepare(connections.pool, method, body)
+        connection = await self._connect(connections, route.origin)
         with Deadline(connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)) as deadline:
-            response = await self._send(connections, method, body)
+            response = self._send(connection, head, body)
             try:
                 await response.wait_for_headers()
                 decode = _body_decoder(response, self.cap)
@@ -204,16 +210,30 @@ class HttpExchange:
     def _connections(self) -> Awaitable[Connections]:
         return (stream_connections if self.stream else shared_connections).get()
 
-    async def _send(self, connections: Connections, method: str, body: bytes | None) -> Response:
-        """Send the request on a free connection or a new one; return its response, of which nothing has arrived yet."""
-        target, pool = self.target, connections.pool
+    def _prepare(self, pool: ConnectionPool, method: str, body: bytes | None) -> tuple[Route, bytes]:
+        """Return where the request goes, and its head."""
+        target = self.target
         route = find_route(target.url, target.proxy and proxy_for(target.proxy, target.url))
         self._proxy = route.origin.proxy
-        head = request_head(method, route, outgoing_headers(target.headers), len(body or b""), is_last=not pool.keep_seconds)
-        connection = pool.take(route.origin)
-        if connection is None:
-            with Deadline(connections.deadlines, target.timeouts.connect):
-                connection = await pool.connect(route.origin)
+        headers = outgoing_headers(target.headers)
+        return route, request_head(method, route, headers, len(body or b""), is_last=not pool.keep_seconds)
+
+    async def _connect(self, connections: Connections, origin: Origin) -> Connection:
+        """Return a free connection or a new one. A wait for room in this process costs the request none of its time."""
+        timeouts, pool, room_until = self.target.timeouts, connections.pool, self._start + self.target.timeouts.room
+        while (connection := pool.take(origin)) is None:
+            try:
+                with Deadline(connections.deadlines, min(timeouts.connect, self._remaining_seconds(timeouts.first_byte))):
+                    return await pool.connect(origin)
+            except NoRoomError as error:
+                if monotonic() >= room_until:
+                    raise
+                await pool.wait_for_room(error)
+                self._start = monotonic()
+        return connection
+
+    def _send(self, connection: Connection, head: bytes, body: bytes | None) -> Response:
+        """Send the request; return its response, of which nothing has arrived yet."""
         self.phase = "an answer"
         if body is not None:
             self._mark_sent()
@@ -340,6 +360,8 @@ def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
     match error:
         case TLSError():
             return ModelUnavailableError(f"no secure (TLS) connection{via}: {reason}")
+        case NoRoomError():
+            return ShortageError(f"no room for another connection{via}: {reason}")
         case UnreachableError():
             return ModelUnavailableError(f"cannot be reached{via}: {reason}", retryable=True)
         case ProxyError():

@@ -9,8 +9,11 @@ request, and its import as long as that of all of Redraft that refines.)
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
+from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -18,7 +21,9 @@ from typing import Any, cast
 from aiohappyeyeballs import start_connection
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from .http_errors import HttpError, ProtocolError, ProxyError, TLSError, UnreachableError
+from ..descriptors import connection_limit, is_short_of_descriptors, is_shortage
+from ..log import endpoint_log
+from .http_errors import HttpError, NoRoomError, ProtocolError, ProxyError, TLSError, UnreachableError
 from .http_requests import Endpoint, Origin, encode_head
 from .tls_errors import tls_error_text
 
@@ -36,6 +41,12 @@ MAX_WRITTEN_BYTES = 256 * 1024
 
 ADDRESS_SECONDS = 10.0
 """How long the addresses of a host are kept."""
+
+ROOM_SECONDS = 1.0
+"""How long a connection waits for room before it tries again, although no other connection has ended."""
+
+LOG_SECONDS = 60.0
+"""How long nothing more is logged about a shortage."""
 
 FALLBACK_DELAY = 0.25
 """Seconds after which the next address of a host is tried beside the first (RFC 8305)."""
@@ -216,6 +227,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
+        self._pool.wake_waiting()
         self._unsent = memoryview(b"")
         response, self._response = self._response, None
         if response is None:
@@ -284,6 +296,8 @@ class ConnectionPool:
         self._timer: asyncio.TimerHandle | None = None
         self._connection_count = 0
         self._lookups: dict[Endpoint, Lookup] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._log_again_at = 0.0
 
     def take(self, origin: Origin) -> Connection | None:
         """Return an idle connection, the one that was used last, or None."""
@@ -303,6 +317,7 @@ class ConnectionPool:
             return
         connection.idle_until = self.loop.time() + self.keep_seconds
         self._idle.setdefault(connection.origin, []).append(connection)
+        self.wake_waiting()
         if self._timer is None:
             self._timer = self.loop.call_later(self.keep_seconds, self._close_expired)
 
@@ -329,14 +344,51 @@ class ConnectionPool:
 
     # ---- new connections
 
+    async def wait_for_room(self, error: NoRoomError) -> None:
+        """Wait until a connection has ended, or ROOM_SECONDS: others may have closed files. Idle connections end at once."""
+        if self.loop.time() >= self._log_again_at:
+            self._log_again_at = self.loop.time() + LOG_SECONDS
+            endpoint_log.warning("calls wait for room for their connections: %s", error)
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.transport.abort()
+        self._idle.clear()
+        waiting = self.loop.create_future()
+        self._waiting.append(waiting)
+        try:
+            await asyncio.wait([waiting], timeout=ROOM_SECONDS)
+        finally:
+            waiting.cancel()
+
+    def wake_waiting(self) -> None:
+        """Let a call try again that waits for room."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                return
+
     async def connect(self, origin: Origin) -> Connection:
-        """Open a connection. Raises UnreachableError, TLSError or ProxyError."""
+        """Open a connection. Raises UnreachableError, TLSError or ProxyError, and NoRoomError for a shortage of our own."""
+        if is_short_of_descriptors():  # before a lookup, which would find no host, and before the certificates are read
+            raise NoRoomError(os.strerror(errno.EMFILE))
+        try:
+            return await self._connect(origin)
+        except ProxyError:
+            raise
+        except HttpError as error:
+            if not (isinstance(error, NoRoomError) or is_shortage(error) or is_short_of_descriptors()):
+                raise
+            vars(self).pop("_tls_context", None)  # it may lack certificates
+            raise NoRoomError(_reason(error)) from error
+
+    async def _connect(self, origin: Origin) -> Connection:
         first = origin.proxy or origin.server
         connection = Connection(self, origin)
         try:
             context, name = (self._tls_context, first.certificate_name) if first.is_tls else (None, None)
             addresses = await self._find_addresses(first)
-            connected = await start_connection(addresses, happy_eyeballs_delay=FALLBACK_DELAY, loop=self.loop)
+            connected = await self._open_socket(addresses)
             await self.loop.create_connection(lambda: connection, sock=connected, ssl=context, server_hostname=name)
             if origin.proxy and origin.server.is_tls:
                 await self._open_tunnel(connection)
@@ -349,6 +401,17 @@ class ConnectionPool:
         except (OSError, RuntimeError, ValueError) as error:  # (ValueError: of a host name; RuntimeError: of uvloop)
             raise UnreachableError(_reason(error)) from error
         return connection
+
+    async def _open_socket(self, addresses: list[Any]) -> socket.socket:
+        """Return a socket that is connected to one of the addresses of a host."""
+        try:
+            return await start_connection(
+                addresses, happy_eyeballs_delay=FALLBACK_DELAY, loop=self.loop, socket_factory=_new_socket
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL and any(map(_is_known, addresses)):
+                raise NoRoomError("no port is free for another connection") from error
+            raise
 
     @cached_property
     def _tls_context(self) -> ssl.SSLContext:
@@ -401,6 +464,26 @@ class ConnectionPool:
         self._connection_count += 1
         first = self._connection_count % len(addresses) if addresses else 0
         return addresses[first:] + addresses[:first]
+
+
+def _new_socket(address: Any) -> socket.socket:
+    """Return a socket for an address. Raises OSError if its descriptor is one of those that are held back."""
+    family, kind, protocol, _, _ = address
+    new = socket.socket(family, kind, protocol)
+    if new.fileno() >= connection_limit():
+        new.close()
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return new
+
+
+def _is_known(address: Any) -> bool:
+    """Whether this machine has a way to an address: if not, the error is the one that also says that no port is free."""
+    try:
+        with socket.socket(address[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(address[4])  # sends nothing
+    except OSError:
+        return False
+    return True
 
 
 def _reason(error: Exception) -> str:

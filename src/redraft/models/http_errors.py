@@ -15,6 +15,10 @@ class UnreachableError(HttpError):
     """No connection to the server."""
 
 
+class NoRoomError(HttpError):
+    """This process cannot open a connection now, because it is short of descriptors, memory or ports."""
+
+
 class TLSError(HttpError):
     """No secure connection: the certificate is not trusted, or the server has no TLS."""
 

@@ -12,7 +12,8 @@ from ..answers import AnswerForm
 from ..core.records import Candidate, Comparison, Failure, Feedback, Outcome, Record, StopReason
 from ..core.trace import PanelGrader, Trace
 from ..core.visible_tests import hidden_results
-from ..errors import RedraftError
+from ..descriptors import is_shortage
+from ..errors import RedraftError, ShortageError
 from ..grade_report import reasons_text
 from ..quality.diagnosis import diagnose, has_significant_gain
 from ..result import Result, broken_musts, forecast, parsed_answer, parsed_data, score_basis, score_interval
@@ -141,8 +142,10 @@ def _usage_of_row(trace: Trace) -> Usage:
 
 
 def _status(trace: Trace, stop: StopReason) -> Status:
+    """Return the status. A row that fails for a shortage of this machine is open: the next run continues it."""
     if stop is StopReason.FAILED or not (trace.graded_candidates or stop.resumable or stop is StopReason.TOOL_CALLS):
-        return "failed"
+        is_short = any(failure.error == ShortageError.__name__ for failure in trace.failures.values())
+        return "open" if is_short else "failed"
     return "open" if stop.resumable else "done"
 
 
@@ -284,7 +287,8 @@ def failed_result(error: Exception) -> RowResult:
     """Return the result of a row that raised an error. After an unexpected error it is open, so that the next run tries again."""
     kind = type(error).__name__
     columns = {**EMPTY_COLUMNS, "iterations": 0, "stop": "failed", **usage_columns(NO_USAGE), "error": f"{kind}: {error}"}
-    return RowResult("failed" if isinstance(error, RedraftError | ValueError) else "open", columns, error_kind=kind)
+    is_final = isinstance(error, RedraftError | ValueError) and not is_shortage(error)
+    return RowResult("failed" if is_final else "open", columns, error_kind=kind)
 
 
 def not_started_result(message: str, more: Mapping[str, Any] | None = None) -> RowResult:

@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from subprocess import Popen
@@ -123,7 +124,7 @@ class Monitor:
         """Return the process ID of the program; None before the launcher has told it."""
         if self._launch.reports_end:
             return self._process.pid
-        if self._pid is None and self._info is not None and select.select([self._info], [], [], 0)[0]:
+        if self._pid is None and self._info is not None and _readable([self._info]):
             import re
 
             found = re.search(rb'"child-pid": *([1-9]\d+)', os.read(self._info, 4096))
@@ -169,7 +170,7 @@ class Monitor:
     def _drain(self, pipes: dict[int, CappedOutput]) -> None:
         """Read what is still in the pipes of an ended process; another that holds an end of them is not waited for long."""
         deadline = time.monotonic() + DRAIN_SECONDS
-        while pipes and (ready := select.select(list(pipes), [], [], max(0.0, deadline - time.monotonic()))[0]):
+        while pipes and (ready := _readable(pipes, max(0.0, deadline - time.monotonic()))):
             for descriptor in ready:
                 if not self._read(descriptor, pipes[descriptor]):
                     del pipes[descriptor]
@@ -213,7 +214,7 @@ class Monitor:
         """Return what the launcher wrote about the end of the program: a JSON value, None if nothing is there."""
         assert self._info is not None
         try:
-            return loads(os.read(self._info, 4096)) if select.select([self._info], [], [], 0)[0] else None
+            return loads(os.read(self._info, 4096)) if _readable([self._info]) else None
         except ValueError:
             return None
 
@@ -255,6 +256,14 @@ def _status(exit_code: int | None, signal_number: int | None, cpu_seconds: float
         at_limit = (cpu_seconds or 0.0) >= CPU_SHARE * limits.cpu_seconds
         return "cpu" if signal_number == signal.SIGXCPU or (signal_number == signal.SIGKILL and at_limit) else "crashed"
     return "memory" if exit_code == EXIT_MEMORY else "exited"
+
+
+def _readable(descriptors: Iterable[int], seconds: float = 0.0) -> list[int]:
+    """Return those that can be read, after some seconds at most; `select.select` has no descriptors beyond 1,023."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(1000 * seconds)]
 
 
 def _end_event(pid: int) -> int | None:

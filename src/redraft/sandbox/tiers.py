@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks
+from ..descriptors import is_shortage
 from ..errors import ConfigError, SandboxUnavailableError
 from . import bubblewrap, docker, landlock, unsafe
 from .execution import Execution, SandboxedProcessError
@@ -195,6 +196,8 @@ def _problem_of(launch: Callable[[Program], Launch], packages: tuple[str, ...]) 
             raise TimeoutError(_reason(error.execution)) from None
         return _reason(error.execution)
     except OSError as error:
+        if is_shortage(error):  # no reason to choose another tier
+            raise
         return error.strerror or str(error)
 
 

@@ -138,7 +138,7 @@ class Recorder:
             self._measure(target, perf_counter() - started, error=error_name(error))
             self.end_with_error(span, error)
             raise
-        self._measure(target, perf_counter() - started, reply.usage, reply.response_model)
+        self._measure(target, perf_counter() - started, reply.usage)
         span.set_attributes(say.reply_attributes(reply))
         if self.has_content:
             self._record_messages(span, attributes, request, reply)
@@ -158,8 +158,8 @@ class Recorder:
             call.is_complete = True
         except BaseException as error:
             if not call.is_complete:
-                code = getattr(error, "code", None)  # of an error for the client, which names the model's
-                kind = code if isinstance(code, str) else error_name(error)
+                label = getattr(error, "label", None)  # of an error for the client
+                kind = label if isinstance(label, str) else error_name(error)
                 self._measure(target, perf_counter() - started, error=kind)
                 self.end_with_error(span, error, kind)
             raise
@@ -169,10 +169,9 @@ class Recorder:
                 span.set_attributes(say.token_attributes(call.usage) if call.usage else {})
                 span.end()
 
-    def _measure(
-        self, target: say.CallTarget, seconds: float, usage: Usage | None = None, response_model: str = "", error: str = ""
-    ) -> None:
-        common = target.attributes | ({"gen_ai.response.model": say.clean(response_model)} if response_model else {})
+    def _measure(self, target: say.CallTarget, seconds: float, usage: Usage | None = None, error: str = "") -> None:
+        """Measure a call. What a server says of itself, such as its model's name, would make a series of its own each time."""
+        common = target.attributes
         self.seconds.record(seconds, common | ({say.ERROR_TYPE: say.clean(error)} if error else {}))
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)) if usage and not error else ():
             if count is not None:

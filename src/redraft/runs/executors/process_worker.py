@@ -223,7 +223,7 @@ async def serve(connection: socket, incoming: Iterator[bytes], shard: ShardJob) 
     def send(message: object) -> None:
         data = encode(message)
         with sending:  # the journal has a thread of its own
-            connection.sendall(data)
+            _send(connection, data)
 
     def receive(message: object) -> None:
         task = loop.create_task(worker.receive(message))
@@ -246,6 +246,14 @@ async def serve(connection: socket, incoming: Iterator[bytes], shard: ShardJob) 
     status = await worker.run(shard)
     worker.results.flush()
     send(WorkerEnd(status, worker.second_looks))
+
+
+def _send(connection: socket, data: bytes) -> None:
+    """Send a message. If the process of the run has ended, so does this one: nobody needs its work, or an account of the loss."""
+    try:
+        connection.sendall(data)
+    except OSError:
+        os._exit(1)
 
 
 def main() -> None:
@@ -271,7 +279,7 @@ def _work() -> None:
         shard = pickle.loads(first)  # noqa: S301  (from the process of the run)
     except Exception as error:  # noqa: BLE001  (code of the user, which is imported or run here)
         problem = f"a worker process cannot load the models and graders: {error_text(error)}"
-        connection.sendall(encode(WorkerEnd(ShardStatus("", reason="fatal", message=problem), 0)))
+        _send(connection, encode(WorkerEnd(ShardStatus("", reason="fatal", message=problem), 0)))
         return
     with asyncio.Runner(loop_factory=uvloop_factory() if loop == "uvloop" else None) as runner:
         runner.run(serve(connection, incoming, shard))

@@ -28,6 +28,7 @@ from time import monotonic
 from typing import Any
 
 from ...core.cancellation import cancel_and_wait
+from ...descriptors import is_shortage
 from ...errors import ConfigError, StoreError
 from ...middleware import Budget, BudgetTracker
 from ...middleware.call_costs import ZERO_AMOUNTS, add_amounts
@@ -62,6 +63,8 @@ BUFFER = 2**20  # bytes of messages that are read before they are processed
 EXIT_TIMEOUT = 2.0  # seconds for the exit of a worker that has ended its work
 STOPPED_TIMEOUT = 10  # seconds for which a worker may be stopped by a signal
 MAX_STARTS = 3  # starts of a worker in succession that fail
+MAX_SHORTAGES = 60  # tries to start a worker while this machine is short of descriptors or processes
+SHORTAGE_PAUSE = 1.0  # seconds between two of them
 POLL = 0.25  # seconds between two checks whether the run ends
 START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from redraft.runs.executors.process_worker import main; main()"
 
@@ -450,6 +453,7 @@ class WorkerProcess:
     _answer: asyncio.Future[ShardStatus] | None = None
     _writer: asyncio.StreamWriter | None = None
     _failed_starts: int = 0
+    _shortages: int = 0  # of descriptors or processes, which let no process start
 
     async def run(self, shard: ShardJob) -> ShardStatus:
         """Process the shard, and return the final status."""
@@ -457,6 +461,10 @@ class WorkerProcess:
             try:
                 process, connection = self.ready.take()
             except OSError as error:
+                if is_shortage(error) and self._shortages < MAX_SHORTAGES:
+                    self._shortages += 1
+                    await asyncio.sleep(SHORTAGE_PAUSE)
+                    continue
                 return ShardStatus("", reason="fatal", message=f"a worker process cannot be started: {error}")
             watching = asyncio.ensure_future(kill_if_stopped(process))
             try:

@@ -1,0 +1,179 @@
+"""A gateway with more clients than descriptors: every client gets an answer, or is asked to come back."""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from redraft.gateway import acceptor
+
+from .running import PROMPT, config_for, running
+
+BODY = json.dumps({"model": "pass/default", "messages": PROMPT}).encode()
+REPLY = json.dumps(
+    {
+        "id": "x",
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1},
+    }
+).encode()
+
+
+class HeldModel:
+    """A server of a model that answers once `gate` is set. `calls` counts the requests."""
+
+    async def __aenter__(self):
+        self.gate, self.calls = asyncio.Event(), 0
+        self.server = await asyncio.start_server(self._answer, "127.0.0.1", 0, backlog=4096)
+        self.url = f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}/v1#tiny"
+        return self
+
+    async def __aexit__(self, *_):
+        self.gate.set()
+        self.server.close()
+
+    async def _answer(self, reader, writer):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError), contextlib.closing(writer):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+                self.calls += 1
+                await self.gate.wait()
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(REPLY) + REPLY
+                )
+                await writer.drain()
+
+
+async def ask(port, kept=None):
+    """Send a request; return the status and whether the reply asks to come back, or the error. `kept` gets a connection that stays."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(BODY)}\r\n\r\n"
+        writer.write(head.encode() + BODY)
+        raw = await reader.readuntil(b"\r\n\r\n")
+        size = int(raw.lower().partition(b"content-length: ")[2].split()[0])
+        await reader.readexactly(size)
+        if kept is None:
+            writer.close()
+        else:
+            kept.append(writer)
+        return int(raw.split()[1]), b"retry-after: " in raw.lower()
+    except (OSError, asyncio.IncompleteReadError) as error:
+        return type(error).__name__, False
+
+
+@contextlib.contextmanager
+def gateway_process(folder, model, soft, hard):
+    """`redraft serve` with these limits on open files; yields its port and the process."""
+    command = f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"'
+    arguments = ["serve", "--log-format", "json", "--port", "0", "--folder", str(folder), "--model", model, "--no-access-log"]
+    process = subprocess.Popen(
+        ["bash", "-c", command, "bash", sys.executable, "-m", "redraft", *arguments], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        url = json.loads(process.stdout.readline())["url"]
+        yield int(url.rpartition(":")[2].partition("/")[0]), process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def many_descriptors():
+    """As many descriptors for this process as the clients and the model need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 8192:
+        pytest.skip("the hard limit on open files is below 8,192")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 8192), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("many_descriptors")
+async def test_the_usual_soft_limit_is_raised(tmp_path):
+    """1,200 clients are within what may work and wait, and all of them are answered."""
+    async with HeldModel() as model:
+        with gateway_process(tmp_path, model.url, 1024, 4096) as (port, _):
+            clients = [asyncio.ensure_future(ask(port)) for _ in range(1200)]
+            while model.calls < 256:
+                await asyncio.sleep(0.01)
+            model.gate.set()
+            assert Counter(await asyncio.gather(*clients)) == {(200, False): 1200}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keeps", [False, True], ids=["closing", "keeping"])
+async def test_clients_beyond_the_hard_limit_are_answered(tmp_path, keeps):
+    """They wait until others have ended, also where clients stay connected; none is cut off."""
+    async with HeldModel() as model:
+        model.gate.set()
+        with gateway_process(tmp_path, model.url, 128, 128) as (port, _):
+            kept = [] if keeps else None
+            ends = Counter(await asyncio.gather(*(ask(port, kept) for _ in range(200))))
+            for writer in kept or ():
+                writer.close()
+            assert set(ends) <= {(200, False), (503, True)} and ends[200, False] >= 100
+
+
+@pytest.mark.slow
+async def test_clients_beyond_the_hard_limit_are_refused_while_no_other_ends(tmp_path):
+    """The model answers nobody: those who find no room are told so, take no processor time, and all others are answered later."""
+    async with HeldModel() as model:
+        with gateway_process(tmp_path, model.url, 128, 128) as (port, process):
+            clients = [asyncio.ensure_future(ask(port)) for _ in range(200)]
+            while sum(client.done() for client in clients) + model.calls < 200:
+                await asyncio.sleep(0.01)
+            refused = Counter(client.result() for client in clients if client.done())
+            assert set(refused) == {(503, True)} and model.calls >= 20
+            before = processor_seconds(process.pid)
+            await asyncio.sleep(2.0)  # (counted, not timed: it is processor time that must not pass)
+            assert processor_seconds(process.pid) - before < 1.0
+            model.gate.set()
+            ends = Counter(await asyncio.gather(*clients))
+            assert ends == {(503, True): refused[503, True], (200, False): 200 - refused[503, True]}
+            assert await ask(port) == (200, False)
+
+
+def processor_seconds(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_a_refused_client_reads_why(tmp_path, monkeypatch):
+    """Health checks are answered; the others get 503 in their protocol with Retry-After, are counted, and have a body of any size."""
+    monkeypatch.setattr(acceptor.Acceptor, "_has_room", lambda self: False)
+    monkeypatch.setattr(acceptor, "FULL_SECONDS", 0.01)
+    async with running(config_for(tmp_path, "http://127.0.0.1:9/v1#tiny")) as (url, gateway):
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        monkeypatch.setattr(f"{__name__}.BODY", b"x" * 2**20)
+        assert await asyncio.gather(*(ask(port) for _ in range(20))) == [(503, True)] * 20
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        assert 'redraft_gateway_refusals_total{reason="overloaded"} 20.0' in gateway.metrics.text()
+
+
+async def test_a_client_that_leaves_while_it_waits_is_forgotten(tmp_path, monkeypatch):
+    """The connection of one that has closed it takes no place."""
+    room = [False]
+    monkeypatch.setattr(acceptor.Acceptor, "_has_room", lambda self: room[0])
+    async with running(config_for(tmp_path, "http://127.0.0.1:9/v1#tiny")) as (url, gateway):
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        with socket.create_connection(("127.0.0.1", port)):
+            pass
+        room[0] = True
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
