@@ -17,8 +17,13 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from redraft.gateway.config import GatewayConfig, GatewayLimits, Profile, ServedModel, parse_config
+from redraft.gateway.exchange import GatewayError
 from redraft.gateway.keys import KeyLimits, KeyRing
+from redraft.gateway.request_costs import meter_request
 from redraft.gateway.server import _SilentServer, bind_socket
+from redraft.gateway.stream_usage import cache_surcharge
+from redraft.middleware.call_costs import CostEstimator, PromptSize, max_image_tokens
+from redraft.usage import Usage
 
 from .running import http_client, running
 
@@ -97,10 +102,11 @@ async def provider():
 
 
 @asynccontextmanager
-async def gateway(folder, provider, usd=None, profile=None, kind="openai", **model):
+async def gateway(folder, provider, usd=None, profile={}, kind="openai", **model):
     """A gateway before the provider, for a key with a limit of so many USD a day. Yields the client, the key and the folder's keys."""
     served = ServedModel("m", provider.url, "tiny", kind, prices=PRICES, **model)
-    profiles = {"fast": Profile("fast", "m", False, ["words:1-500"], **(profile or {"settings": {"max_iterations": 0}}))}
+    refined = Profile("fast", "m", False, ["words:1-500"], settings={"max_iterations": 0}, **profile)
+    profiles = {"fast": refined} if kind == "openai" else {}
     config = GatewayConfig(folder, {"m": served}, profiles, port=0, limits=GatewayLimits(max_concurrent=256))
     with KeyRing(folder) as ring:
         key, secret = ring.add("ci", KeyLimits(usd_per_day=usd))
@@ -608,3 +614,133 @@ def test_wrong_prices_in_a_file(tmp_path, key, value, expected):
     """The error names the key and what is allowed."""
     with pytest.raises(Exception, match=expected):
         parse_config({"models": {"m": {"url": "http://127.0.0.1:1/v1", key: value}}}, tmp_path, {})
+
+
+# ---- hostile forms
+
+VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["image", "reasoning", "document", "file_1"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    *(
+                        "type",
+                        "content",
+                        "output",
+                        "source",
+                        "file_id",
+                        "role",
+                        "tools",
+                        "tool",
+                        "name",
+                        "id",
+                        "audio",
+                        "image_url",
+                    ),
+                    *("environment", "execution", "cache_control", "ttl", "edits", "function", "mode"),
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+FIELD_NAMES = ("messages", "input", "system", "instructions", "tools", "tool_choice", "cache_control", *PRICED)
+
+
+@given(st.dictionaries(st.sampled_from(FIELD_NAMES), VALUE), st.sampled_from(WIRES))
+def test_any_form_is_read_or_refused(body, wire):
+    """Whatever a request holds: a 400 that names a place, or a request whose reservation is a number."""
+    model = ServedModel("m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, field_prices={"file_id": 1.0})
+    try:
+        metered = meter_request(body, wire, model)
+    except GatewayError as error:
+        assert error.status == 400 and error.param
+    else:
+        assert metered.images >= 0 and metered.usd >= 0 and metered.cache_factor in (1.0, 1.25, 2.0)
+        assert metered.notice.isascii()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{}] * 100_001},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 60_000}] * 2},
+        {"tools": [{"type": "x"}] * 100_001},
+    ],
+)
+def test_more_parts_than_can_be_searched_are_refused(body):
+    """Before they are searched."""
+    with pytest.raises(GatewayError, match="more than 100,000 values") as caught:
+        meter_request(body, "chat", None)
+    assert caught.value.status == 400
+
+
+def test_deep_places_cost_nothing_until_they_are_named():
+    """The name of a place is made for an error only, and its end is shown."""
+    part: dict = {"type": "unheard_of"}
+    for _ in range(300):
+        part = {"type": "tool_result", "content": [part]}
+    assert meter_request({"messages": [part]}, "messages", None).unbounded.endswith(".content[0].content[0]")
+
+
+# ---- caches and names of images
+
+
+@pytest.mark.parametrize(
+    ("control", "factor"), [({"type": "ephemeral"}, 1.25), ({"type": "ephemeral", "ttl": "1h"}, 2.0), (None, 1.0), ("x", 1.25)]
+)
+async def test_what_is_written_into_a_cache_is_reserved_at_its_price(tmp_path, provider, control, factor):
+    """Anthropic asks a quarter more for five minutes and twice as much for an hour, wherever the mark is."""
+    text = "x" * 40_000
+    async with gateway(tmp_path, provider, 5.0, kind="anthropic") as (client, key):
+        marked = body_of("messages", "pass/m", [{"type": "text", "text": text, "cache_control": control}])
+        top = body_of("messages", "pass/m", [{"type": "text", "text": text}], cache_control=control)
+        for body in (marked, top):
+            _, reserved = await reserved_for(client, provider, tmp_path, key, "messages", body)
+            assert reserved == pytest.approx(factor * 20_000 * 2.5e-6, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("usage", "extra"),
+    [
+        ({"cache_creation_input_tokens": 1000}, 250),
+        ({"cache_creation_input_tokens": 1000, "cache_creation": {"ephemeral_1h_input_tokens": 400}}, 150 + 400),
+        ({"cache_read_input_tokens": 1000}, 0),
+        ({"cache_creation": []}, 0),
+        (None, 0),
+    ],
+)
+def test_what_was_written_into_a_cache_is_charged_at_its_price(usage, extra):
+    """By the counts of the reply."""
+    assert cache_surcharge(usage) == extra
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("gpt-4o-mini-2024-07-18", 48_169),
+        ("openai/gpt-4o", 1_445),
+        ("ft:gpt-4o-mini:org::id", 48_169),
+        ("openai:gpt-4.1-nano", 3_779),
+        ("anthropic/claude-opus-4", 4_784),
+        ("qwen3-vl", 16_384),
+        ("not-gpt-4o", 16_384),
+    ],
+)
+def test_images_are_bounded_by_the_name_of_the_model(name, tokens):
+    """By what providers document; any other model by the most of all."""
+    assert max_image_tokens(name) == tokens
+    size = PromptSize(messages=1, images=1)
+    assert CostEstimator(model=name).token_estimator.upper_bound(size) >= tokens
+
+
+def test_the_estimate_of_an_image_is_learned_and_its_bound_stays():
+    """A run grants calls by the bound, and by the likely tokens only if that does not fit."""
+    estimator = CostEstimator(model="qwen3-vl").token_estimator
+    size = PromptSize(messages=1, images=1)
+    estimator.update(size, Usage(1, 5000, 10), schema=False)
+    assert 5000 <= estimator.likely_tokens(size) < estimator.upper_bound(size) < 17_000

@@ -57,18 +57,23 @@ CLIENT_TOOLS = frozenset(
     ("function", "custom", "local_shell", "apply_patch", "computer", "computer_use_preview", "tool_search", "shell", "namespace")
 )
 """Types of tools that the client runs. Of the last three some forms are run by the provider (see `request_costs`)."""
+GROUPED = frozenset(("function", "custom"))  # in a namespace
 CLIENT_TOOLS_WITH_DATE = re.compile(r"(?:bash|text_editor|computer|memory|computer_toolset|browser_toolset)_\d{8}", re.ASCII)
 
 TEXT_PARTS = frozenset(
     (
         *("text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text", "thinking", "redacted_thinking"),
-        *("message", "reasoning", "tool_use", "tool_result", "function_call", "function_call_output", "search_result"),
+        *("message", "tool_use", "tool_result", "function_call", "function_call_output", "search_result"),
         *("custom_tool_call", "custom_tool_call_output", "local_shell_call", "local_shell_call_output", "shell_call"),
         *("shell_call_output", "apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output"),
+        *("server_tool_use", "web_search_tool_result", "web_search_result", "tool_reference"),
         *("tool_search_call", "tool_search_output", "mcp_list_tools", "additional_tools", "tool_addition", "tool_removal"),
     )
 )
 """Types of items and parts whose whole content is in the request, but for the parts inside them."""
+ENCRYPTED_PARTS = frozenset(("reasoning", "compaction"))
+"""Types of items whose content is in the request in an encrypted form, or stored by the provider and named by its ID."""
+TEXT_SOURCES = frozenset(("text", "content"))  # of a document
 IMAGE_PARTS = frozenset(("image", "image_url", "input_image", "computer_screenshot"))
 AUDIO_PARTS = frozenset(("input_audio", "audio_url"))
 TOOL_LISTS = frozenset(("additional_tools", "tool_search_output", "tool_addition"))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..checks import format_value
 from .config import ServedModel
@@ -25,10 +25,13 @@ from .field_tables import (
     CLIENT_TOOLS,
     CLIENT_TOOLS_WITH_DATE,
     CONVERSATIONS,
+    ENCRYPTED_PARTS,
+    GROUPED,
     IMAGE_PARTS,
     PRICED_FIELDS,
     ROUTING_FIELDS,
     TEXT_PARTS,
+    TEXT_SOURCES,
     TOOL_LISTS,
 )
 from .request_fields import DENIED_PARAMETERS, MAX_NAME_CHARS, is_set
@@ -38,6 +41,8 @@ MAX_PARTS = 100_000  # messages, items and parts of contents in one request of a
 MAX_SHOWN = 8  # types of tools in one notice
 MAX_TYPE_CHARS = 40
 OPEN_CHOICES = (None, "auto", "none", {"type": "auto"}, {"type": "none"})  # of a tool, which need none
+Place: TypeAlias = tuple[Any, str | int]
+"""A place in a request: the place that holds it (None: the request), and its name or its number there."""
 _DATE = re.compile(r"_\d{8}$", re.ASCII)
 _NOT_PRINTED = re.compile(r"[^\w.:-]", re.ASCII)
 
@@ -86,22 +91,39 @@ def meter_request(body: Mapping[str, Any], wire: WireName, model: ServedModel | 
         if name in PRICED_FIELDS and _has_price(name, body[name]):
             prices.add(name, name)
     sent, left_out = _without_tools(body, wire, prices)
-    images, unbounded, cached = 0, "", [body, *_objects_in(body.get("tools"))]
-    for where, part in _parts(body):
-        kind = _kind_of(where, part, prices)
+    images, unbounded = 0, ""
+    factor = max((_cache_factor(each) for each in (body, *_tools(body))), default=1.0)
+    for place, part in _parts(body):
+        kind = _kind_of(place, part, prices)
         images += kind == "image"
-        unbounded = unbounded or (where if kind == "unbounded" else "")
-        cached.append(part)
-    factor = max(_cache_factor(each["cache_control"]) if "cache_control" in each else 1.0 for each in cached)
+        unbounded = _path(place) if kind == "unbounded" and not unbounded else unbounded
+        factor = max(factor, _cache_factor(part))
     return MeteredRequest(sent, images, unbounded, factor, prices.usd, left_out)
 
 
-def _objects_in(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+def _tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tools, but for what is none. Raises GatewayError 400 for more than can be searched."""
+    tools = body.get("tools")
+    if not isinstance(tools, list):
+        return []
+    _check_count("tools", len(tools))
+    return [tool for tool in tools if isinstance(tool, Mapping)]
 
 
-def _cache_factor(control: Any) -> float:
+def _check_count(where: str, count: int) -> None:
+    if count > MAX_PARTS:
+        raise invalid_request(where, f"{where} holds more than {MAX_PARTS:,} values, and the key has a limit in USD")
+
+
+def _type_in(value: Mapping[str, Any]) -> str:
+    """Return the type of a tool or a part; "" if it has none."""
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _cache_factor(part: Mapping[str, Any]) -> float:
     """Return the price of a token that Anthropic writes into its cache, for five minutes or longer, by that of another one."""
+    control = part.get("cache_control")
     if control is None:
         return 1.0
     is_short = not isinstance(control, Mapping) or control.get("ttl") in (None, "5m")
@@ -115,7 +137,7 @@ class _Prices:
         self._where = f"[models.{model.name}]" if model else "the model's table"
         self._fields: Mapping[str, float] = model.field_prices if model else {}
         self._tools: Mapping[str, float] = model.tool_prices if model else {}
-        self.has_own = model is not None and model.prices is not None
+        self.include_audio = model is not None and model.prices is not None and "input_audio" not in model.field_prices
         self.usd = 0.0
 
     def add(self, name: str, where: str) -> None:
@@ -123,7 +145,7 @@ class _Prices:
         if name not in self._fields:
             message = f"{where} costs money without a known price, and the key has a limit in USD: leave it out"
             allowed = f"the operator may price {name!r} in field-prices of {self._where}"
-            raise invalid_request(where[-MAX_NAME_CHARS:], f"{message}; {allowed}")
+            raise invalid_request(where, f"{message}; {allowed}")
         self.usd += self._fields[name]
 
     def add_tool(self, kind: str) -> bool:
@@ -147,43 +169,30 @@ def _has_price(name: str, value: Any) -> bool:
 
 def _without_tools(body: Mapping[str, Any], wire: WireName, prices: _Prices) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Return the body without the tools that the provider runs and that have no price, and their types."""
-    tools = body.get("tools")
-    if not isinstance(tools, list):
-        return body, ()
-    kept, left_out = [], []
-    for tool in tools:
-        if _is_run_by_client(tool, wire) or prices.add_tool(_type_of(tool)):
-            kept.append(tool)
-        else:
-            left_out.append(tool)
+    tools = _tools(body)
+    left_out = [tool for tool in tools if not (_is_run_by_client(tool, wire) or prices.add_tool(_name_of(tool)))]
     if not left_out:
         return body, ()
-    return _with_tools(body, kept, left_out), tuple(map(_type_of, left_out))
+    ids = set(map(id, left_out))
+    kept = [tool for tool in body["tools"] if id(tool) not in ids]
+    return _with_tools(body, kept, left_out), tuple(map(_name_of, left_out))
 
 
-def _is_run_by_client(tool: Any, wire: WireName) -> bool:
-    if not isinstance(tool, Mapping):
-        return True  # it is no tool, as its model's server will say
-    kind = tool.get("type")
-    if kind is None:
+def _is_run_by_client(tool: Mapping[str, Any], wire: WireName) -> bool:
+    if tool.get("type") is None:
         return {"chat": "function", "messages": "name"}.get(wire) in tool
-    if not isinstance(kind, str):
-        return True
-    match kind:
+    match kind := _type_in(tool):
         case "tool_search":
             return tool.get("execution") == "client"
         case "shell":
             return isinstance(tool.get("environment"), Mapping) and tool["environment"].get("type") == "local"
         case "namespace":
             inner = tool.get("tools")
-            return isinstance(inner, list) and all(isinstance(each, Mapping) and each.get("type") in _GROUPED for each in inner)
+            return isinstance(inner, list) and all(isinstance(each, Mapping) and _type_in(each) in GROUPED for each in inner)
     return kind in CLIENT_TOOLS or bool(CLIENT_TOOLS_WITH_DATE.fullmatch(kind))
 
 
-_GROUPED = ("function", "custom")
-
-
-def _type_of(tool: Mapping[str, Any]) -> str:
+def _name_of(tool: Mapping[str, Any]) -> str:
     """Return the type of a tool; of one without a type, its first key, which names it for some providers."""
     return str(tool.get("type") or next(iter(tool), "unnamed"))
 
@@ -191,10 +200,10 @@ def _type_of(tool: Mapping[str, Any]) -> str:
 def _with_tools(body: Mapping[str, Any], kept: list[Any], left_out: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the body with the tools that are kept. Raises GatewayError 400 if the client insists on another one."""
     choice = body.get("tool_choice")
-    names = {name for tool in left_out for name in (_type_of(tool), tool.get("name")) if isinstance(name, str)}
+    names = {name for tool in left_out for name in (_name_of(tool), tool.get("name")) if isinstance(name, str)}
     changed = {**body, "tools": kept}
     if isinstance(choice, Mapping) and isinstance(choice.get("tools"), list):  # of type "allowed_tools"
-        allowed = [tool for tool in choice["tools"] if not (isinstance(tool, Mapping) and tool.get("type") in names)]
+        allowed = [tool for tool in choice["tools"] if not (isinstance(tool, Mapping) and _type_in(tool) in names)]
         changed["tool_choice"] = {**choice, "tools": allowed}
         is_demanded = not allowed
     else:
@@ -211,74 +220,85 @@ def _with_tools(body: Mapping[str, Any], kept: list[Any], left_out: list[Mapping
 # ---- images, files and other parts of contents
 
 
-def _parts(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _path(place: Place) -> str:
+    """Return the name of a place in a request, such as "messages[0].content[1]"; of a long one its end."""
+    steps: list[str] = []
+    outer: Any = place
+    while outer is not None:
+        outer, step = outer
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}" if outer else step)
+    return "".join(reversed(steps))[-MAX_NAME_CHARS:]
+
+
+def _parts(body: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
     """Yield the messages, items and parts of the conversation with their places. The arguments of tools are not searched.
 
     Raises GatewayError 400 for more of them than can be searched.
     """
-    stack: list[tuple[str, Any]] = [(name, body[name]) for name in CONVERSATIONS if name in body]
+    stack: list[tuple[Place, Any]] = [((None, name), body[name]) for name in CONVERSATIONS if name in body]
     count = 0
     while stack:
-        where, value = stack.pop()
+        place, value = stack.pop()
         if isinstance(value, list):
-            stack.extend((f"{where}[{n}]", each) for n, each in enumerate(value) if isinstance(each, dict))
             count += len(value)
-            if count > MAX_PARTS:
-                raise invalid_request(where, f"{where}: more than {MAX_PARTS:,} messages and parts, for a key with a limit in USD")
+            _check_count(_path(place), count)
+            stack.extend(((place, n), each) for n, each in enumerate(value) if isinstance(each, dict))
         elif isinstance(value, dict):
-            yield where, value
-            stack.extend(
-                (f"{where}.{name}", value[name]) for name in ("content", "output") if isinstance(value.get(name), list | dict)
-            )
+            yield place, value
+            stack.extend(((place, name), value[name]) for name in ("content", "output") if name in value)
             if isinstance(source := value.get("source"), dict) and source.get("type") == "content":
-                stack.append((f"{where}.source.content", source.get("content")))
+                stack.append(((place, "source.content"), source.get("content")))
 
 
-def _kind_of(where: str, part: Mapping[str, Any], prices: _Prices) -> str:
+def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
     """Return what a part costs besides its text: "image", "unbounded", or "". Raises GatewayError 400 for an unknown price."""
-    kind = part.get("type")
+    kind = _type_in(part)
     if kind in TOOL_LISTS:
-        _check_tools(where, part)
-    if holder := _stored_file(where, part):
-        prices.add("file_id", holder)
-        return ""
-    if kind is None and isinstance(part.get("role"), str):
-        if is_set(part.get("audio")):
-            prices.add("audio", f"{where}.audio")
-        return ""
-    if kind == "item_reference":
-        prices.add("item_reference", where)
-        return ""
-    if kind == "reasoning":
-        return "unbounded" if is_set(part.get("id")) and not is_set(part.get("encrypted_content")) else ""
-    if kind == "document" and isinstance(source := part.get("source"), Mapping) and source.get("type") in {"text", "content"}:
-        return ""
-    if kind in AUDIO_PARTS and not prices.has_own:
-        prices.add("input_audio", where)  # (published prices are those of text)
-        return ""
-    if isinstance(kind, str) and kind in IMAGE_PARTS:
+        _check_added_tools(place, part)
+    if holder := _stored_file(part, kind):
+        prices.add("file_id", _path((place, holder)))
+    elif not kind and isinstance(part.get("role"), str):
+        if is_set(part.get("audio")):  # (an earlier answer, which the provider has stored)
+            prices.add("audio", _path((place, "audio")))
+    elif kind == "item_reference":
+        prices.add("item_reference", _path(place))
+    elif kind in AUDIO_PARTS and not prices.include_audio:
+        prices.add("input_audio", _path(place))
+    elif kind in IMAGE_PARTS:
         return "image"
-    return "" if isinstance(kind, str) and kind in TEXT_PARTS else "unbounded"
+    elif not _is_in_request(part, kind):
+        return "unbounded"
+    return ""
 
 
-def _stored_file(where: str, part: Mapping[str, Any]) -> str:
-    """Return the place of the ID of a stored file in a part or in an object in it; "" if there is none."""
+def _is_in_request(part: Mapping[str, Any], kind: str) -> bool:
+    """Whether the text of a part is all that it costs."""
+    if kind in ENCRYPTED_PARTS:
+        return not is_set(part.get("id")) or is_set(part.get("encrypted_content"))
+    if kind == "document":
+        return isinstance(source := part.get("source"), Mapping) and _type_in(source) in TEXT_SOURCES
+    return kind in TEXT_PARTS
+
+
+def _stored_file(part: Mapping[str, Any], kind: str) -> str:
+    """Return the place of the ID of a stored file in a part, or in an object in it; "" if there is none."""
     if is_set(part.get("file_id")):
-        return f"{where}.file_id"
-    if part.get("type") in TEXT_PARTS:
+        return "file_id"
+    if kind in TEXT_PARTS:
         return ""
     inner = (name for name, value in part.items() if isinstance(value, dict) and is_set(value.get("file_id")))
-    return next((f"{where}.{name}.file_id" for name in inner), "")
+    return next((f"{name}.file_id" for name in inner), "")
 
 
-def _check_tools(where: str, item: Mapping[str, Any]) -> None:
+def _check_added_tools(place: Place, item: Mapping[str, Any]) -> None:
     """Raise GatewayError 400 for an item that adds tools which the provider runs."""
-    tools = item.get("tools") if isinstance(item.get("tools"), list) else [item.get("tool")]
-    if not all(_is_run_by_client(tool, "messages") for tool in tools or ()):
-        raise invalid_request(where, f"{where} adds tools that the provider runs, and the key has a limit in USD")
+    for tool in _tools(item) + _tools({"tools": [item.get("tool")]}):
+        if not _is_run_by_client(tool, "messages"):
+            where = _path(place)
+            raise invalid_request(where, f"{where} adds tools that the provider runs, and the key has a limit in USD")
 
 
 def unbounded_error(where: str, model: str) -> GatewayError:
     """Return the error for a part that has no stated maximum, before a model whose context window is not known."""
     message = f"{where}: how many tokens it has is unknown, and the key has a limit in USD"
-    return invalid_request(where[-MAX_NAME_CHARS:], f"{message}: the operator may set context-window in [models.{model}]")
+    return invalid_request(where, f"{message}: the operator may set context-window in [models.{model}]")

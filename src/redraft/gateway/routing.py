@@ -30,7 +30,7 @@ OUTPUT_LIMITS = (
 )
 """Fields that limit the tokens of an answer. Which of them a model obeys is not known, nor what it makes of one below 1."""
 CHARS_PER_TOKEN = 2  # assumed of a request, so that its cost is rather too high
-LONGER_CONTEXT = "context-"  # of a feature in `anthropic-beta` with which a context window is longer than the published one
+LONGER_CONTEXT = "context-1m"  # a feature in `anthropic-beta` with which a context window is longer than the published one
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,16 @@ class Routing:
 
         Raises GatewayError 400 for what costs money without a known price.
         """
-        is_profile = isinstance(target, ProfileRefiner)
-        request = meter_request(body, wire, self.model_of(target.profile) if is_profile else target)
-        if request.unbounded:
-            for name in _roles(target.profile) if is_profile else {target.name}:
-                limits = self._limits_of(name)
-                if limits.context_window is None or (LONGER_CONTEXT in features and not limits.is_stated):
-                    raise unbounded_error(request.unbounded, name)
+        if isinstance(target, ServedModel):
+            model: ServedModel | None = target
+            roles = {target.name}
+        else:
+            model, roles = self.model_of(target.profile), _roles(target.profile)
+        request = meter_request(body, wire, model)
+        for role in roles if request.unbounded else ():
+            limits = self._limits_of(role)
+            if limits.context_window is None or (LONGER_CONTEXT in features and not limits.is_stated):
+                raise unbounded_error(request.unbounded, role)
         return request
 
     def pass_cost(
