@@ -22,6 +22,7 @@ from redraft.gateway.keys import KeyLimits, KeyRing
 from redraft.gateway.request_costs import meter_request
 from redraft.gateway.server import _SilentServer, bind_socket
 from redraft.gateway.stream_usage import cache_surcharge
+from redraft.middleware import Budget
 from redraft.middleware.call_costs import CostEstimator, PromptSize, max_image_tokens
 from redraft.usage import Usage
 
@@ -104,8 +105,8 @@ async def provider():
 @asynccontextmanager
 async def gateway(folder, provider, usd=None, profile={}, kind="openai", **model):
     """A gateway before the provider, for a key with a limit of so many USD a day. Yields the client, the key and the folder's keys."""
-    served = ServedModel("m", provider.url, "tiny", kind, prices=PRICES, **model)
-    refined = Profile("fast", "m", False, ["words:1-500"], settings={"max_iterations": 0}, **profile)
+    served = ServedModel("m", provider.url, "tiny", kind, **{"prices": PRICES, **model})
+    refined = Profile("fast", "m", False, ["words:1-500"], **{"settings": {"max_iterations": 0}, **profile})
     profiles = {"fast": refined} if kind == "openai" else {}
     config = GatewayConfig(folder, {"m": served}, profiles, port=0, limits=GatewayLimits(max_concurrent=256))
     with KeyRing(folder) as ring:
@@ -457,32 +458,53 @@ async def test_a_stored_file_with_a_price_is_passed_on(tmp_path, provider):
         assert status == 200 and 0.1 < reserved < 0.102
 
 
-@pytest.mark.parametrize(
-    ("wire", "items"),
-    [
-        ("responses", [{"type": "item_reference", "id": "msg_1"}]),
-        ("responses", [{"type": "reasoning", "id": "rs_1", "summary": []}]),
-        (
-            "responses",
-            [{"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "f"}}],
-        ),
-        ("responses", [{"type": "image_generation_call", "id": "ig_1"}]),
-        ("chat", [{"role": "assistant", "audio": {"id": "audio_1"}}]),
-        ("chat", [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}]}]),
-        ("chat", [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": URL}}]}]),
-        ("chat", [{"role": "user", "content": [{"type": "unheard_of", "url": URL}]}]),
-        ("chat", [{"role": "user", "content": [{"image": "aGk="}]}]),
-        ("messages", [{"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}]),
-    ],
-)
-async def test_what_has_no_maximum_is_refused_by_its_place(tmp_path, provider, wire, items):
+NO_MAXIMUM = [
+    ("responses", {"type": "item_reference", "id": "msg_1"}),
+    ("responses", {"type": "reasoning", "id": "rs_1", "summary": []}),
+    ("responses", {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "f"}}),
+    ("responses", {"type": "image_generation_call", "id": "ig_1"}),
+    ("responses", {"type": ["input_image"], "image_url": URL}),
+    ("chat", {"role": "assistant", "audio": {"id": "audio_1"}}),
+    ("chat", {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}]}),
+    ("chat", {"role": "user", "content": [{"type": "video_url", "video_url": {"url": URL}}]}),
+    ("chat", {"role": "user", "content": [{"type": "unheard_of", "url": URL}]}),
+    ("chat", {"role": "user", "content": [{"image": "aGk="}]}),
+    ("messages", {"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}),
+]
+
+
+async def test_what_has_no_maximum_is_refused_by_its_place(tmp_path, provider):
     """Unknown is not zero."""
     async with gateway(tmp_path, provider, 5.0) as (client, key):
-        name = "input" if wire == "responses" else "messages"
-        reply = await post(client, wire, body_of(wire, "pass/m") | {name: [{"role": "user", "content": "x"}, *items]})
-        assert reply.status_code == 400 and reply.json()["error"]["param"].startswith(f"{name}[1]"), reply.text
+        for wire, item in NO_MAXIMUM:
+            name = "input" if wire == "responses" else "messages"
+            reply = await post(client, wire, body_of(wire, "pass/m") | {name: [{"role": "user", "content": "x"}, item]})
+            assert reply.status_code == 400 and reply.json()["error"]["param"].startswith(f"{name}[1]"), reply.text
         assert spending(tmp_path, key) == (0, 0)
     assert not provider.requests
+
+
+async def test_a_refinement_reserves_images_and_files_in_each_call(tmp_path, provider):
+    """The budget of a profile bounds its calls by what images may have; a file has no bound but the context window."""
+    model = {"context_window": 400_000, "image_tokens": 2000}
+    for budget, part, least in ((None, IMAGE["chat"], 2000), (None, FILE["chat"], 400_000), (0.1, FILE["chat"], 400_000)):
+        folder = tmp_path / f"{budget}{least}"
+        profile = {"settings": {"max_iterations": 0, "budget": Budget(usd=budget) if budget else None}}
+        async with gateway(folder, provider, 50.0, profile=profile, **model) as (client, key):
+            body = body_of("chat", "refine/fast", [{"type": "text", "text": "What is it?"}, part])
+            _, reserved = await reserved_for(client, provider, folder, key, "chat", body)
+            assert reserved >= least * 2.5e-6
+
+
+async def test_audio_is_reserved_where_the_operator_states_prices(tmp_path, provider):
+    """Published prices are those of text: by them it is refused, unless it has a price of its own."""
+    body = body_of("chat", "pass/m", [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}])
+    for n, (prices, fields, status) in enumerate(((PRICES, {}, 200), (None, {}, 400), (PRICES, {"input_audio": 0.1}, 200))):
+        folder = tmp_path / str(n)
+        model = {"prices": prices, "field_prices": fields, "context_window": 400_000}
+        async with gateway(folder, provider, 5.0, **model) as (client, key):
+            replied, reserved = await reserved_for(client, provider, folder, key, "chat", body)
+            assert replied == status and (1.0 <= reserved < 1.1, reserved == 0, 0.1 < reserved < 0.11)[n], reserved
 
 
 async def test_arguments_of_tools_are_no_images(tmp_path, provider):
@@ -515,6 +537,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("usd", [0.01, 0.5])
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_many_requests_at_once_never_exceed_the_budget(tmp_path, provider, attack, usd):
