@@ -179,7 +179,7 @@ class ClientExchange:
         """Return what may be sent of a body. Raises GatewayError 400 for what a client may not choose, or may not pay for."""
         refuse_routing(body)
         assert self.caller
-        if not self.caller.limits.limits_usd:
+        if not self.caller.limits.has_usd:
             return body
         self.metered = self.routing.meter(target, body, self.wire.name, self.headers.get("anthropic-beta", ""))
         if self.metered.left_out:

@@ -67,8 +67,8 @@ class KeyLimits:
         return self.usd_per_day is not None or self.calls_per_day is not None
 
     @property
-    def limits_usd(self) -> bool:
-        """Whether money is limited."""
+    def has_usd(self) -> bool:
+        """Whether USD are limited."""
         return self.usd_per_day is not None
 
     def __post_init__(self) -> None:
