@@ -71,6 +71,7 @@ TEXT_PARTS = frozenset(
     )
 )
 """Types of items and parts whose whole content is in the request, but for the parts inside them."""
+PLAIN_PARTS = ("text", "input_text", "output_text")
 ENCRYPTED_PARTS = frozenset(("reasoning", "compaction"))
 """Types of items whose content is in the request in an encrypted form, or stored by the provider and named by its ID."""
 TEXT_SOURCES = frozenset(("text", "content"))  # of a document

@@ -28,6 +28,7 @@ from .field_tables import (
     ENCRYPTED_PARTS,
     GROUPED,
     IMAGE_PARTS,
+    PLAIN_PARTS,
     PRICED_FIELDS,
     ROUTING_FIELDS,
     TEXT_PARTS,
@@ -37,7 +38,7 @@ from .field_tables import (
 from .request_fields import DENIED_PARAMETERS, MAX_NAME_CHARS, is_set
 from .stream_usage import LONG_CACHE_SURCHARGE, SHORT_CACHE_SURCHARGE
 
-MAX_PARTS = 100_000  # messages, items and parts of contents in one request of a key with a limit in USD
+MAX_PARTS = 20_000  # tools, or messages and parts that are more than a text, in one request of a key with a limit in USD
 MAX_SHOWN = 8  # types of tools in one notice
 MAX_TYPE_CHARS = 40
 OPEN_CHOICES = (None, "auto", "none", {"type": "auto"}, {"type": "none"})  # of a tool, which need none
@@ -94,10 +95,13 @@ def meter_request(body: Mapping[str, Any], wire: WireName, model: ServedModel | 
     images, unbounded = 0, ""
     factor = max((_cache_factor(each) for each in (body, *_tools(body))), default=1.0)
     for place, part in _parts(body):
-        kind = _kind_of(place, part, prices)
-        images += kind == "image"
-        unbounded = _path(place) if kind == "unbounded" and not unbounded else unbounded
-        factor = max(factor, _cache_factor(part))
+        match _kind_of(place, part, prices):
+            case "image":
+                images += 1
+            case "unbounded":
+                unbounded = unbounded or _path(place)
+        if "cache_control" in part:
+            factor = max(factor, _cache_factor(part))
     return MeteredRequest(sent, images, unbounded, factor, prices.usd, left_out)
 
 
@@ -106,13 +110,14 @@ def _tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     tools = body.get("tools")
     if not isinstance(tools, list):
         return []
-    _check_count("tools", len(tools))
-    return [tool for tool in tools if isinstance(tool, Mapping)]
+    _check_count((None, "tools"), len(tools))
+    return [tool for tool in tools if isinstance(tool, dict)]
 
 
-def _check_count(where: str, count: int) -> None:
+def _check_count(place: Place, count: int) -> None:
     if count > MAX_PARTS:
-        raise invalid_request(where, f"{where} holds more than {MAX_PARTS:,} values, and the key has a limit in USD")
+        where = _path(place)
+        raise invalid_request(where, f"{where}: more than {MAX_PARTS:,} tools or parts, and the key has a limit in USD")
 
 
 def _type_in(value: Mapping[str, Any]) -> str:
@@ -231,23 +236,31 @@ def _path(place: Place) -> str:
 
 
 def _parts(body: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    """Yield the messages, items and parts of the conversation with their places. The arguments of tools are not searched.
+    """Yield the messages, items and parts of the conversation with their places, but for those that are a text and no more.
 
-    Raises GatewayError 400 for more of them than can be searched.
+    The arguments of tools are not searched. Raises GatewayError 400 for more than can be searched.
     """
     stack: list[tuple[Place, Any]] = [((None, name), body[name]) for name in CONVERSATIONS if name in body]
     count = 0
     while stack:
         place, value = stack.pop()
         if isinstance(value, list):
-            count += len(value)
-            _check_count(_path(place), count)
-            stack.extend(((place, n), each) for n, each in enumerate(value) if isinstance(each, dict))
+            parts = [(n, each) for n, each in enumerate(value) if isinstance(each, dict) and not _is_plain(each)]
+            count += len(parts)
+            _check_count(place, count)
+            stack.extend(((place, n), each) for n, each in parts)
         elif isinstance(value, dict):
             yield place, value
             stack.extend(((place, name), value[name]) for name in ("content", "output") if name in value)
             if isinstance(source := value.get("source"), dict) and source.get("type") == "content":
                 stack.append(((place, "source.content"), source.get("content")))
+
+
+def _is_plain(part: Mapping[str, Any]) -> bool:
+    """Whether a message or a part is a text and no more, as most are."""
+    if len(part) != 2:
+        return False
+    return part.get("type") in PLAIN_PARTS if "text" in part else "role" in part and isinstance(part.get("content"), str)
 
 
 def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
@@ -258,7 +271,7 @@ def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
     if holder := _stored_file(part, kind):
         prices.add("file_id", _path((place, holder)))
     elif not kind and isinstance(part.get("role"), str):
-        if is_set(part.get("audio")):  # (an earlier answer, which the provider has stored)
+        if part.get("audio") is not None:  # (an earlier answer, which the provider has stored)
             prices.add("audio", _path((place, "audio")))
     elif kind == "item_reference":
         prices.add("item_reference", _path(place))
@@ -274,19 +287,19 @@ def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
 def _is_in_request(part: Mapping[str, Any], kind: str) -> bool:
     """Whether the text of a part is all that it costs."""
     if kind in ENCRYPTED_PARTS:
-        return not is_set(part.get("id")) or is_set(part.get("encrypted_content"))
+        return part.get("id") is None or part.get("encrypted_content") is not None
     if kind == "document":
-        return isinstance(source := part.get("source"), Mapping) and _type_in(source) in TEXT_SOURCES
+        return isinstance(source := part.get("source"), dict) and _type_in(source) in TEXT_SOURCES
     return kind in TEXT_PARTS
 
 
 def _stored_file(part: Mapping[str, Any], kind: str) -> str:
     """Return the place of the ID of a stored file in a part, or in an object in it; "" if there is none."""
-    if is_set(part.get("file_id")):
+    if part.get("file_id") is not None:
         return "file_id"
     if kind in TEXT_PARTS:
         return ""
-    inner = (name for name, value in part.items() if isinstance(value, dict) and is_set(value.get("file_id")))
+    inner = (name for name, value in part.items() if isinstance(value, dict) and value.get("file_id") is not None)
     return next((f"{name}.file_id" for name in inner), "")
 
 
