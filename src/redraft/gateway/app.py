@@ -124,10 +124,10 @@ class Gateway:
         if self._exchanges:
             await asyncio.wait(self._exchanges)
 
-    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str]) -> None:
+    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str], notice: str = "") -> None:
         """Count and log a request that ended."""
         self.metrics.request_finished(facts)
-        log_request(facts, method, path, content)
+        log_request(facts, method, path, content, notice)
 
     # ---- routes
 

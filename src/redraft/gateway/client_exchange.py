@@ -89,7 +89,7 @@ class SharedServices(Protocol):
     runs: RunsInFlight[Any]
     is_draining: bool
 
-    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str]) -> None:
+    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str], notice: str = "") -> None:
         """Count and log a request that ended."""
         ...
 
@@ -105,6 +105,7 @@ class ClientExchange:
         self.admitted: AdmittedRequest | None = None  # (of another request with the same idempotency key, perhaps)
         self.caller: Caller | None = None
         self.metered: MeteredRequest | None = None
+        self.notice = ""  # what the client is told besides the answer
         self.model = ""
         self.raw = b""
         self.facts: RequestFacts | None = None
@@ -182,8 +183,7 @@ class ClientExchange:
         if not self.caller.limits.has_usd:
             return body
         self.metered = self.routing.meter(target, body, self.wire.name, self.headers.get("anthropic-beta", ""))
-        if self.metered.left_out:
-            gateway_log.info("request %s of key %r: %s", self.trace_id, self.caller.name, self.metered.notice)
+        self.notice = self.metered.notice
         return self.metered.body
 
     # ---- the work, which several requests with one idempotency key share
@@ -375,8 +375,8 @@ class ClientExchange:
         self._is_started = True
         if self.admitted:
             headers = [*headers, (b"x-redraft-trace-id", self.admitted.trace_id.encode())]
-        if self.metered and self.metered.left_out:
-            headers = [*headers, (b"x-redraft-notice", self.metered.notice.encode())]
+        if self.notice:
+            headers = [*headers, (b"x-redraft-notice", self.notice.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _send_part(self, part: bytes) -> None:
@@ -426,7 +426,7 @@ class ClientExchange:
             calls=0,
             milliseconds=round(seconds * 1000, 3),
         )
-        self.gateway.finish(facts, self.scope["method"], self.scope["path"], self.content)
+        self.gateway.finish(facts, self.scope["method"], self.scope["path"], self.content, self.notice)
 
 
 def describe_bug(failure: Exception) -> str:

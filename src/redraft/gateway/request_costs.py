@@ -67,7 +67,9 @@ class MeteredRequest:
 
     @property
     def notice(self) -> str:
-        """What the client is told of the tools that were left out."""
+        """What the client is told of the tools that were left out; "" if none was."""
+        if not self.left_out:
+            return ""
         kinds = list(dict.fromkeys(_NOT_PRINTED.sub("?", kind)[:MAX_TYPE_CHARS] for kind in self.left_out))
         more = f" and {len(kinds) - MAX_SHOWN} more" if len(kinds) > MAX_SHOWN else ""
         return f"left out tools that the provider runs, whose price is unknown: {', '.join(kinds[:MAX_SHOWN])}{more}"
