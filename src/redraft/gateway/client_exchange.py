@@ -158,7 +158,7 @@ class ClientExchange:
         assert self.caller
         self.model = body["model"] if isinstance(body.get("model"), str) else ""
         target = self.routing.find(body.get("model"), self.caller)
-        body = self._checked(body, target)
+        body = self._sendable_body(body, target)
         if isinstance(target, ServedModel):
             await self._relay(self._passed_items(target, body, self.raw, self.routing.retention(target)))
             return
@@ -176,7 +176,7 @@ class ClientExchange:
             else:
                 await self._send_answer(request, items)
 
-    def _checked(self, body: Mapping[str, Any], target: ProfileRefiner | ServedModel) -> Mapping[str, Any]:
+    def _sendable_body(self, body: Mapping[str, Any], target: ProfileRefiner | ServedModel) -> Mapping[str, Any]:
         """Return what may be sent of a body. Raises GatewayError 400 for what a client may not choose, or may not pay for."""
         refuse_routing(body)
         assert self.caller
@@ -227,7 +227,7 @@ class ClientExchange:
                 end = RequestEnd(500, "internal_error", prepared.log.usage)
                 raise
             finally:
-                reservation.settle(self._charged(prepared.log.usage))
+                reservation.settle(self._chargeable_usage(prepared.log.usage))
                 self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation))
                 self._count_failures(prepared)
 
@@ -276,10 +276,10 @@ class ClientExchange:
                 end = RequestEnd(500, "internal_error", ledger.total_usage)
                 raise
             finally:
-                reservation.settle(self._charged(ledger.total_usage))
+                reservation.settle(self._chargeable_usage(ledger.total_usage))
                 self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation, ledger.total_usage))
 
-    def _charged(self, usage: Usage) -> Usage:
+    def _chargeable_usage(self, usage: Usage) -> Usage:
         """Return what the key is charged: with what the operator asks for fields and tools in each call that used tokens."""
         added = self.metered.usd * usage.calls if self.metered and usage.tokens else 0.0
         return usage.with_cost(usage.cost + added) if usage.cost is not None else usage

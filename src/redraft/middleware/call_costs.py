@@ -195,7 +195,7 @@ class TokenEstimator:
 
     def upper_bound(self, size: PromptSize) -> int:
         """Return the most tokens that a prompt can have."""
-        return self._bound(size, max(self.image_tokens, self.max_image_tokens))
+        return self._most_tokens(size, max(self.image_tokens, self.max_image_tokens))
 
     def likely_tokens(self, size: PromptSize) -> int:
         """Return the most tokens that a prompt is likely to have."""
@@ -226,7 +226,7 @@ class TokenEstimator:
         if not usage.input_tokens:
             return
         self._has_reports = True
-        if (excess := usage.input_tokens - self._bound(size, self.image_tokens)) > 0:
+        if (excess := usage.input_tokens - self._most_tokens(size, self.image_tokens)) > 0:
             if size.images:
                 self.image_tokens += excess / size.images
             else:
@@ -242,7 +242,7 @@ class TokenEstimator:
         elif 5 * size.ascii < size.bytes:
             self._other_rate.record(size.bytes + size.schema, tokens / size.bytes)
 
-    def _bound(self, size: PromptSize, image_tokens: float) -> int:
+    def _most_tokens(self, size: PromptSize, image_tokens: float) -> int:
         """Return the most tokens of a prompt whose images have so many each."""
         return size.bytes + size.schema + self._overhead(size, image_tokens) + (0 if self._has_reports else DEFAULT_SYSTEM_TOKENS)
 
