@@ -372,7 +372,7 @@ class Session:
             call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)
         else:
             call = limit_concurrency(call, self._limiter)
-        costs = CostEstimator(price) if options.budget else None
+        costs = CostEstimator(price, model.name) if options.budget else None
         if costs:
             call = meter(call, self.budget_tracker, price, costs)
         if availability and getattr(model, "takes_probes", True):

@@ -31,13 +31,16 @@ GATHER_SECONDS = 0.02  # for which lines are gathered: a thread that wakes up fo
 access_log = log.getChild("access")
 
 
-def log_request(facts: RequestFacts, method: str, path: str, content: Mapping[str, str] | None = None) -> None:
-    """Log a request that ended. `path`: without the query. `content`: texts to log with it, by name; only if the operator asks."""
+def log_request(facts: RequestFacts, method: str, path: str, content: Mapping[str, str] | None = None, notice: str = "") -> None:
+    """Log a request that ended. `path`: without the query. `content`: texts to log with it, by name; only if the operator asks.
+
+    `notice`: what its client is told besides the answer.
+    """
     if access_log.isEnabledFor(logging.INFO):
-        access_log.info(request_line(facts, method, path, content))
+        access_log.info(request_line(facts, method, path, content, notice))
 
 
-def request_line(facts: RequestFacts, method: str, path: str, content: Mapping[str, str] | None = None) -> str:
+def request_line(facts: RequestFacts, method: str, path: str, content: Mapping[str, str] | None = None, notice: str = "") -> str:
     """Return the line for a request. What is unknown is null."""
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -56,6 +59,8 @@ def request_line(facts: RequestFacts, method: str, path: str, content: Mapping[s
         "iterations": facts.iterations,
         "stop": facts.stop or None,
     }
+    if notice:
+        line["notice"] = notice
     if content:
         line["content"] = {name: text[:MAX_CONTENT] for name, text in content.items()}
     return json.dumps(line)

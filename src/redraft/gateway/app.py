@@ -39,6 +39,7 @@ from .guard import Guard, wire_of
 from .idempotency import RunsInFlight
 from .keys import KeyStore
 from .metrics import CONTENT_TYPE, GatewayMetrics
+from .request_costs import refuse_routing
 from .request_store import RequestStore, retentions
 from .request_table import RequestFacts
 from .responses_wire import ResponsesWire
@@ -149,10 +150,10 @@ class Gateway:
         self.finish(facts, request.method, scope["path"], {})
         await reply(scope, receive, send_last)
 
-    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str]) -> None:
+    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str], notice: str = "") -> None:
         """Count and log a request that ended."""
         self.metrics.request_finished(facts)
-        log_request(facts, method, path, content)
+        log_request(facts, method, path, content, notice)
 
     # ---- routes
 
@@ -201,6 +202,7 @@ class Gateway:
         body = parse_json(await request.body())
         routing = self.routing
         target = routing.find(body.get("model"), caller)
+        refuse_routing(body)
         model = target if isinstance(target, ServedModel) else routing.model_of(target.profile)
         if model is None:
             raise invalid_request("model", f"the tokens of {body['model']!r} cannot be counted: its model is not in [models]")

@@ -27,7 +27,7 @@ from ..errors import ERROR_TYPES, ModelError
 from ..jsontext import dumps
 from ..log import log
 from ..telemetry import annotate, call_target, record_forwarded_call
-from ..usage import CallLedger
+from ..usage import CallLedger, Usage
 from .admission import Admission
 from .config import Retention, ServedModel
 from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire, invalid_request
@@ -36,6 +36,7 @@ from .keys import Caller, KeyStore
 from .metrics import GatewayMetrics
 from .passing import FORWARDED_HEADERS
 from .refining import PreparedRequest, ProfileRefiner, answer_request, forwarded_body
+from .request_costs import MeteredRequest, refuse_routing
 from .request_store import CLIENT_WENT_AWAY, MAX_EXCHANGE_BYTES, RequestEnd, RequestStore
 from .request_table import RequestFacts
 from .routing import Routing, check_forwarding
@@ -88,7 +89,7 @@ class SharedServices(Protocol):
     runs: RunsInFlight[Any]
     is_draining: bool
 
-    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str]) -> None:
+    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str], notice: str = "") -> None:
         """Count and log a request that ended."""
         ...
 
@@ -103,6 +104,8 @@ class ClientExchange:
         self.trace_id = f"req-{_IDS.getrandbits(128):032x}"
         self.admitted: AdmittedRequest | None = None  # (of another request with the same idempotency key, perhaps)
         self.caller: Caller | None = None
+        self.metered: MeteredRequest | None = None
+        self.notice = ""  # what the client is told besides the answer
         self.model = ""
         self.raw = b""
         self.facts: RequestFacts | None = None
@@ -150,11 +153,12 @@ class ClientExchange:
         is_cut_off = self.gateway.is_draining and not self._is_disconnected
         return (self.wire.error_status(CUT_OFF), CUT_OFF.code) if is_cut_off else (CLIENT_WENT_AWAY, "")
 
-    async def answer(self, body: dict[str, Any]) -> None:
+    async def answer(self, body: Mapping[str, Any]) -> None:
         """Answer a request with this body. Raises GatewayError as long as nothing is sent."""
         assert self.caller
         self.model = body["model"] if isinstance(body.get("model"), str) else ""
         target = self.routing.find(body.get("model"), self.caller)
+        body = self._sendable_body(body, target)
         if isinstance(target, ServedModel):
             await self._relay(self._passed_items(target, body, self.raw, self.routing.retention(target)))
             return
@@ -171,6 +175,16 @@ class ClientExchange:
                 await self._stream_answer(request, items)
             else:
                 await self._send_answer(request, items)
+
+    def _sendable_body(self, body: Mapping[str, Any], target: ProfileRefiner | ServedModel) -> Mapping[str, Any]:
+        """Return what may be sent of a body. Raises GatewayError 400 for what a client may not choose, or may not pay for."""
+        refuse_routing(body)
+        assert self.caller
+        if not self.caller.limits.has_usd:
+            return body
+        self.metered = self.routing.meter(target, body, self.wire.name, self.headers.get("anthropic-beta", ""))
+        self.notice = self.metered.notice
+        return self.metered.body
 
     # ---- the work, which several requests with one idempotency key share
 
@@ -191,7 +205,7 @@ class ClientExchange:
         gateway, caller, request = self.gateway, self.caller, prepared.request
         assert caller
         async with gateway.admission.slot(caller.id):
-            cost = self.routing.refine_cost(prepared, len(self.raw))
+            cost = self.routing.refine_cost(prepared, len(self.raw), self.metered)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=prepared.max_calls)
             end = None
             try:
@@ -213,7 +227,7 @@ class ClientExchange:
                 end = RequestEnd(500, "internal_error", prepared.log.usage)
                 raise
             finally:
-                reservation.settle(prepared.log.usage)
+                reservation.settle(self._chargeable_usage(prepared.log.usage))
                 self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation))
                 self._count_failures(prepared)
 
@@ -224,7 +238,8 @@ class ClientExchange:
         gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
         async with gateway.admission.slot(caller.id):
-            reservation = gateway.keys.reserve(caller, cost=self.routing.pass_cost(model, body, len(self.raw)), calls=1)
+            cost = self.routing.pass_cost(model, body, len(self.raw), self.metered)
+            reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()
             try:
                 recorder = gateway.store.begin(
@@ -261,8 +276,13 @@ class ClientExchange:
                 end = RequestEnd(500, "internal_error", ledger.total_usage)
                 raise
             finally:
-                reservation.settle(ledger.total_usage)
+                reservation.settle(self._chargeable_usage(ledger.total_usage))
                 self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation, ledger.total_usage))
+
+    def _chargeable_usage(self, usage: Usage) -> Usage:
+        """Return what the key is charged: with what the operator asks for fields and tools in each call that used tokens."""
+        added = self.metered.usd * usage.calls if self.metered and usage.tokens else 0.0
+        return usage.with_cost(usage.cost + added) if usage.cost is not None else usage
 
     def _count_failures(self, prepared: PreparedRequest) -> None:
         """Count the failed calls of a refinement."""
@@ -355,6 +375,8 @@ class ClientExchange:
         self._is_started = True
         if self.admitted:
             headers = [*headers, (b"x-redraft-trace-id", self.admitted.trace_id.encode())]
+        if self.notice:
+            headers = [*headers, (b"x-redraft-notice", self.notice.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _send_part(self, part: bytes) -> None:
@@ -404,7 +426,7 @@ class ClientExchange:
             calls=0,
             milliseconds=round(seconds * 1000, 3),
         )
-        self.gateway.finish(facts, self.scope["method"], self.scope["path"], self.content)
+        self.gateway.finish(facts, self.scope["method"], self.scope["path"], self.content, self.notice)
 
 
 def describe_bug(failure: Exception) -> str:

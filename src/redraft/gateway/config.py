@@ -30,6 +30,7 @@ from ..options import Options
 from ..session import resolve_graders
 from ..settings import FilePath, Flag, Instance, Keyword, Names, Number, OptionFields, ValueKind, WholeNumber, info_of
 from ..storage.secure_files import data_dir
+from .field_tables import PRICED_FIELDS, PRICED_PARTS
 
 ModelKind: TypeAlias = Literal["openai", "anthropic"]
 RefineTurns: TypeAlias = Literal["final", "all", "none"]
@@ -43,6 +44,8 @@ class ServedModel:
 
     `url` is its base URL ("http://127.0.0.1:8080/v1"), `kind` the protocol that it speaks, `model` its name there; `key_env` the
     environment variable with its key. `prices`: USD for a million input and output tokens; None: by its name, else unknown.
+    `context_window`, `image_tokens`: the most tokens of a prompt and of an image; None: by its name. `field_prices`, `tool_prices`:
+    USD that a field, or a tool which the provider runs, may add to one call.
     """
 
     name: str
@@ -52,6 +55,10 @@ class ServedModel:
     key_env: str | None = None
     prices: tuple[float, float] | None = None
     timeout: float = 600.0
+    context_window: int | None = None
+    image_tokens: int | None = None
+    field_prices: Mapping[str, float] = field(default_factory=dict, hash=False)
+    tool_prices: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -132,9 +139,12 @@ class NonBlankText:
 SECRET_WORDS = ("key", "token", "secret", "password", "authorization", "headers")
 MEGABYTE = 2**20
 MAX_PROFILES = 1000
+MAX_TOKENS = 1_000_000_000
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
 ANYTHING = Instance("a value")
 POSITIVE = Number(exclusive=True)
+PRICE = Number(0, 1_000_000)
+PRICEABLE = (*PRICED_FIELDS, *PRICED_PARTS)
 COUNT = WholeNumber(1, 1_000_000)
 
 RETENTION_KEYS: Mapping[str, ValueKind] = {
@@ -166,6 +176,10 @@ MODEL_KEYS: Mapping[str, ValueKind] = {
     "key-env": NonBlankText(),
     "prices": ANYTHING,
     "timeout": POSITIVE,
+    "context-window": WholeNumber(1, MAX_TOKENS),
+    "image-tokens": WholeNumber(0, MAX_TOKENS),
+    "field-prices": ANYTHING,
+    "tool-prices": ANYTHING,
 }
 PROFILE_KEYS: Mapping[str, ValueKind] = {
     "model": NonBlankText(),
@@ -191,6 +205,7 @@ PROFILE_SETTINGS = {each.name: info_of(each).kind for each in fields(OptionField
 PATH_SETTINGS = ("draft_prompt", "refine_prompt", "cards_dir")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_TOOL_TYPE = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
 def load_config(path: str | Path, env: Mapping[str, str]) -> GatewayConfig:
@@ -333,6 +348,8 @@ def _served_model(name: str, table: Mapping[str, Any], env: Mapping[str, str]) -
     where = f"models.{name}"
     values = _read_table(where, table, MODEL_KEYS)
     prices = _prices(f"{where}.prices", values.pop("prices", None))
+    for key in ("field-prices", "tool-prices"):
+        values[key.replace("-", "_")] = _prices_by_name(f"{where}.{key}", values.get(key.replace("-", "_"), {}))
     if "url" in values:
         served = ServedModel(name, _checked_url(f"{where}.url", values.pop("url")), values.pop("model", name))
     elif "model" in values:
@@ -382,6 +399,20 @@ def _prices(where: str, value: Any) -> tuple[float, float] | None:
             f"{where} must be USD per million input and output tokens, such as [0.15, 0.6], got {format_value(value)}"
         )
     return float(value[0]), float(value[1])
+
+
+def _prices_by_name(where: str, table: Any) -> dict[str, float]:
+    """Return USD by the names of fields, which are known, or by the types of tools, which providers invent."""
+    is_tool = where.endswith("tool-prices")
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} must be a table of prices in USD for one call, got {format_value(table)}")
+    for name, price in table.items():
+        if not is_tool and name not in PRICEABLE:
+            raise ConfigError(f"{where}: {unknown_name_message('field', name, PRICEABLE)}")
+        if is_tool and not _TOOL_TYPE.fullmatch(name):
+            raise ConfigError(f"{where}: the type of a tool is a name such as 'web_search', got {format_value(name)}")
+        PRICE.check(f"{where}.{name}", price, optional=False)
+    return {name: float(price) for name, price in table.items()}
 
 
 def _profile(name: str, table: Mapping[str, Any], models: Mapping[str, ServedModel], beside: Path, default: Retention) -> Profile:

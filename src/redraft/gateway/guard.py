@@ -37,7 +37,7 @@ PREFLIGHT_SECONDS = 600
 PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
 EXPOSED_HEADERS = (
     "retry-after, x-should-retry, x-request-id, request-id, x-redraft-trace-id, x-redraft-score, x-redraft-iterations, "
-    "x-redraft-stop, x-redraft-cost"
+    "x-redraft-stop, x-redraft-cost, x-redraft-notice"
 )
 
 

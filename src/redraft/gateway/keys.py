@@ -66,6 +66,11 @@ class KeyLimits:
         """Whether something is limited by the day."""
         return self.usd_per_day is not None or self.calls_per_day is not None
 
+    @property
+    def has_usd(self) -> bool:
+        """Whether USD are limited."""
+        return self.usd_per_day is not None
+
     def __post_init__(self) -> None:
         checks.positive("usd_per_day", self.usd_per_day, MAX_LIMIT, optional=True)
         checks.whole_number("calls_per_day", self.calls_per_day, 1, int(MAX_LIMIT), optional=True)

@@ -13,6 +13,7 @@ from .. import __version__
 from ..settings import Flag, Keyword, Number, ValueKind, WholeNumber
 from . import chat_wire, messages_to_chat, responses_wire
 from .exchange import WireName
+from .field_tables import ROUTING_FIELDS
 from .request_fields import (
     CHAT_FIELDS,
     DENIED_PARAMETERS,
@@ -54,6 +55,7 @@ HEADERS: Mapping[str, tuple[str, Schema]] = {
     "x-redraft-iterations": ("Number of refinements", TEXT),
     "x-redraft-stop": ("Why the refinement ended", TEXT),
     "x-redraft-cost": ("Cost of all calls in USD", TEXT),
+    "x-redraft-notice": ("Tools that were left out, because the provider runs them and the key has a limit in USD", TEXT),
 }
 
 
@@ -140,7 +142,7 @@ def _model_operation(name: str, request: str, reply: str, wire: WireName) -> dic
     """Return an operation that asks a model. Its reply is a stream of events if the request says so."""
     content = {JSON_TYPE: {"schema": _reference(reply)}, STREAM_TYPE: {"schema": TEXT}}
     headers = {header: {"description": text, "schema": schema} for header, (text, schema) in HEADERS.items()}
-    trace_id = {"x-redraft-trace-id": headers["x-redraft-trace-id"]}
+    of_errors = {name: headers[name] for name in ("x-redraft-trace-id", "x-redraft-notice")}
     key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"}}
     return {
         "operationId": name,
@@ -149,7 +151,7 @@ def _model_operation(name: str, request: str, reply: str, wire: WireName) -> dic
         "requestBody": _body(request),
         "responses": {
             "200": {"description": "The answer", "headers": headers, "content": content},
-            **{status: {**error, "headers": trace_id} for status, error in _errors(ERRORS, wire).items()},
+            **{status: {**error, "headers": of_errors} for status, error in _errors(ERRORS, wire).items()},
         },
     }
 
@@ -287,8 +289,13 @@ def _format_fields() -> dict[str, Schema]:
 def _request(properties: Mapping[str, Any], *required: str) -> Schema:
     """Return the schema of a request, which may have other fields for the model, but not those that are another protocol's."""
     names = {"minLength": 1, "maxLength": MAX_NAME_CHARS}
-    refused = {name: {"type": "null"} for name in sorted({*CHAT_FIELDS, *DENIED_PARAMETERS} - set(properties))}
+    refused = _null_fields({*CHAT_FIELDS, *DENIED_PARAMETERS} - set(properties))
     return {**_object({**properties, **refused}, *required), "propertyNames": names, "maxProperties": MAX_OTHER_PARAMETERS}
+
+
+def _null_fields(names: Iterable[str]) -> dict[str, Schema]:
+    """Return fields that may only be null."""
+    return {name: {"type": "null"} for name in sorted(names)}
 
 
 def _chat_request(model: Schema) -> Schema:
@@ -395,7 +402,7 @@ def _message_requests(model: Schema) -> dict[str, Schema]:
     }
     return {
         "MessageRequest": _request(properties, "model", "messages", "max_tokens"),
-        "TokenCountRequest": _object(counted, "model", "messages"),
+        "TokenCountRequest": _object({**counted, **_null_fields(ROUTING_FIELDS)}, "model", "messages"),
         "TokenCount": _object({"input_tokens": WHOLE}, "input_tokens"),
     }
 

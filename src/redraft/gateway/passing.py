@@ -32,7 +32,7 @@ from .config import ServedModel
 from .conversion import Conversion, StreamConverter, conversion_between
 from .exchange import GatewayError, WireName
 from .messages_to_chat import chat_body
-from .stream_usage import StreamEnds, TokenCounts, UsageRemover, token_counts
+from .stream_usage import StreamEnds, UsageRemover, cache_surcharge, token_counts
 from .token_estimate import estimated_tokens
 from .upstream_errors import error_from_failure, error_from_reply, unreadable_reply
 from .wire_errors import error_event
@@ -156,10 +156,13 @@ class Upstream:
         """Return a part of a reply without the key, which a server may echo."""
         return part.replace(self._key_bytes, MASK.encode()) if self._key_bytes else part
 
-    def usage(self, counts: TokenCounts) -> Usage:
-        """Return the usage of a call with its cost."""
-        usage = Usage(1, *counts, cost=None)
-        return replace(usage, cost=self.price.cost(usage)) if self.price else usage
+    def usage(self, reported: Any) -> Usage:
+        """Return the usage of a call with its cost, from the usage object of a reply."""
+        usage = Usage(1, *token_counts(reported), cost=None)
+        cost = self.price.cost(usage) if self.price else None
+        if self.price and cost is not None:
+            cost += cache_surcharge(reported) * self.price.input / 1e6
+        return replace(usage, cost=cost)
 
     def failure(self, exchange: HttpExchange, error: Exception) -> GatewayError:
         """Return the error for a request without a reply."""
@@ -277,7 +280,7 @@ async def _forward_whole(
         exchange.entry.settle(REFUSED_USAGE)
         raise _refusal(upstream, conversion, status, reply_headers, content)
     data = _answer(upstream, content)
-    usage = exchange.entry.settle(upstream.usage(token_counts(data.get("usage"))))
+    usage = exchange.entry.settle(upstream.usage(data.get("usage")))
     content = dumps(conversion.reply(data, int(time()))) if conversion.is_needed else content
     return ForwardedReply(_single(upstream.without_key(content)), _headers("application/json", reply_headers), usage)
 
@@ -464,7 +467,7 @@ class StreamReading:
         if not (self._ends.has_answer or self._ends.has_error):
             raise unreadable_reply(self._upstream.model.name, "sent a stream without an answer")
         rest = self._converter.finish() if self._converter else b""
-        self.reply.usage = self._exchange.entry.settle(self._upstream.usage(self._ends.token_counts()))
+        self.reply.usage = self._exchange.entry.settle(self._upstream.usage(self._ends.usage()))
         if self._ends.has_error:
             self.reply.failure = unreadable_reply(self._upstream.model.name, "sent an error in its stream")
         return rest

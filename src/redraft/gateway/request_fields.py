@@ -17,6 +17,7 @@ from ..jsontext import check_bounds, dumps, first_duplicate
 from ..requirements import parse as parse_requirement
 from ..settings import Flag, Number, Text, ValueKind, WholeNumber
 from .exchange import RequestOptions, invalid_request
+from .field_tables import ROUTING_FIELDS
 
 MAX_BODY_VALUES = 1_000_000
 MAX_NAME_CHARS = 256  # of a model, a function or a parameter
@@ -38,15 +39,13 @@ OPTION_NAMES = ("target_score", "max_iterations", "graders", "requirements", "ru
 ROLES = ("system", "developer", "user", "assistant", "tool")
 PASS_HINT = "a model pass/NAME passes it on"
 DENIED_PARAMETERS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("api_key", "api_base", "base_url", "headers", "extra_headers", "extra_query"), "the gateway connects to models"
-    ),
+    **dict.fromkeys(sorted(ROUTING_FIELDS), "the gateway chooses the model, the host and the credentials"),
     "extra_body": "put its fields beside `model`",
     **dict.fromkeys(("n_predict", "num_predict", "max_new_tokens"), "the limit of tokens is `max_completion_tokens`"),
-    **dict.fromkeys(("models", "fallbacks", "fallback_models", "route"), "the profile chooses the model"),
+    **dict.fromkeys(("plugins", "transforms"), f"the profile chooses what a model is asked; {PASS_HINT}"),
     **dict.fromkeys(("best_of", "use_beam_search", "echo"), f"the gateway returns one answer; {PASS_HINT}"),
 }
-"""Other parameters that are not passed on: they choose the host, the key or the model, or defeat the limit of tokens."""
+"""Other parameters that a refinement does not send: the gateway's own, or those that defeat what it does."""
 CHAT_FIELDS = frozenset(
     (
         *("model", "messages", "tools", "tool_choice", "functions", "function_call", "response_format", "stream", "stream_options"),

@@ -7,18 +7,20 @@ closed after the last of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ..checks import format_value
 from ..errors import ConfigError
-from ..models.pricing import Price, price_of
+from ..middleware.call_costs import max_image_tokens
+from ..models.pricing import Price, context_window_of, price_of
 from .config import GatewayConfig, Profile, Retention, ServedModel
-from .exchange import ChatRequest, GatewayError, invalid_request
+from .exchange import ChatRequest, GatewayError, WireName, invalid_request
 from .keys import Caller
 from .passing import PassThrough
 from .profile_models import ConnectedModels
 from .refining import PreparedRequest, ProfileRefiner
+from .request_costs import MeteredRequest, meter_request, unbounded_error
 
 REFINE, PASS = "refine/", "pass/"
 OUTPUT_TOKENS = 4096  # assumed of an answer without a limit, for what a request may cost
@@ -28,6 +30,24 @@ OUTPUT_LIMITS = (
 )
 """Fields that limit the tokens of an answer. Which of them a model obeys is not known, nor what it makes of one below 1."""
 CHARS_PER_TOKEN = 2  # assumed of a request, so that its cost is rather too high
+LONGER_CONTEXT = "context-1m"  # a feature in `anthropic-beta` with which a context window is longer than the published one
+
+
+@dataclass(frozen=True, slots=True)
+class InputLimits:
+    """The most tokens of a prompt (None: unknown) and of an image. `is_stated`: the operator says so, not a published list."""
+
+    context_window: int | None
+    image_tokens: int
+    is_stated: bool = False
+
+    def tokens(self, size: int, request: MeteredRequest | None) -> float:
+        """Return the most input tokens of a request of so many characters; those that may cost more count for more."""
+        tokens = size / CHARS_PER_TOKEN
+        if request is not None:
+            tokens += request.images * self.image_tokens + ((self.context_window or 0) if request.unbounded else 0)
+        most = min(tokens, self.context_window) if self.is_stated and self.context_window else tokens
+        return most * (request.cache_factor if request else 1.0)
 
 
 class Routing:
@@ -41,6 +61,7 @@ class Routing:
         self.refiners = {name: ProfileRefiner(each, self.models, config.limits) for name, each in config.profiles.items()}
         self.passing = PassThrough(self._served, env)
         self._prices = {name: _price(each) for name, each in self._served.items()}
+        self._limits = {name: _input_limits(each) for name, each in self._served.items()}
         self._users = 0
         self._is_replaced = False
 
@@ -70,24 +91,53 @@ class Routing:
         """Return the model that writes for a profile if it is one of the configuration."""
         return self._served.get(profile.model)
 
-    def pass_cost(self, model: ServedModel, body: Mapping[str, Any], size: int) -> float | None:
+    def meter(
+        self, target: ProfileRefiner | ServedModel, body: Mapping[str, Any], wire: WireName, features: str = ""
+    ) -> MeteredRequest:
+        """Return a request of a key with a limit in USD; `features`: those of the client in `anthropic-beta`.
+
+        Raises GatewayError 400 for what costs money without a known price.
+        """
+        if isinstance(target, ServedModel):
+            model: ServedModel | None = target
+            roles = {target.name}
+        else:
+            model, roles = self.model_of(target.profile), _roles(target.profile)
+        request = meter_request(body, wire, model)
+        for role in roles if request.unbounded else ():
+            limits = self._limits_of(role)
+            if limits.context_window is None or (LONGER_CONTEXT in features and not limits.is_stated):
+                raise unbounded_error(request.unbounded, role)
+        return request
+
+    def pass_cost(
+        self, model: ServedModel, body: Mapping[str, Any], size: int, metered: MeteredRequest | None = None
+    ) -> float | None:
         """Return what a request that is passed on may cost in USD; None without known prices."""
         given = [body[name] for name in OUTPUT_LIMITS if body.get(name) is not None]
         limits = [limit if _is_count(limit) else OUTPUT_TOKENS for limit in given] or [OUTPUT_TOKENS]
         answers = max((body[name] for name in ("n", "best_of") if _is_count(body.get(name))), default=1)
-        return _cost(self._prices[model.name], size, max(limits) * answers)
+        cost = _cost(self._prices[model.name], self._limits[model.name].tokens(size, metered), max(limits) * answers)
+        return cost if cost is None or metered is None else cost + metered.usd
 
-    def refine_cost(self, prepared: PreparedRequest, size: int) -> float | None:
+    def refine_cost(self, prepared: PreparedRequest, size: int, metered: MeteredRequest | None = None) -> float | None:
         """Return what a request that is refined may cost in USD: its budget, else an estimate; None without known prices."""
-        if prepared.max_cost is not None:
-            return prepared.max_cost
-        profile = prepared.profile
-        prices = {
-            self._prices.get(name) or _price_of_name(self.models, name) for name in {profile.model, profile.judge or profile.model}
-        }
+        added = prepared.max_calls * metered.usd if metered else 0.0
+        if prepared.max_cost is not None and not (metered and metered.unbounded):
+            return prepared.max_cost + added
         output_tokens = prepared.request.max_tokens or OUTPUT_TOKENS
-        costs = [_cost(price, size + CHARS_PER_TOKEN * output_tokens, output_tokens) for price in prices]
-        return None if None in costs else prepared.max_calls * max(cost for cost in costs if cost is not None)
+        costs: list[float] = []
+        for name in _roles(prepared.profile):
+            price = self._prices.get(name) or price_of(self.models.model(name))
+            tokens = self._limits_of(name).tokens(size + CHARS_PER_TOKEN * output_tokens, metered)
+            if (cost := _cost(price, tokens, output_tokens)) is None:
+                return None
+            costs.append(cost)
+        return max(prepared.max_cost or 0.0, prepared.max_calls * max(costs)) + added
+
+    def _limits_of(self, role: str) -> InputLimits:
+        """Return the limits of a model, which need not be one of the configuration."""
+        return self._limits.get(role) or InputLimits(None, max_image_tokens(role))
 
     # ---- the requests at work
 
@@ -120,15 +170,20 @@ def _price(model: ServedModel) -> Price | None:
     return Price(*model.prices) if model.prices else price_of(model.model, model.url)
 
 
-def _price_of_name(models: ConnectedModels, name: str) -> Price | None:
-    return price_of(models.model(name))
+def _input_limits(model: ServedModel) -> InputLimits:
+    window, images = model.context_window, model.image_tokens
+    most = max_image_tokens(model.model) if images is None else images
+    return InputLimits(context_window_of(model.model, model.url) if window is None else window, most, window is not None)
 
 
-def _cost(price: Price | None, size: int, output_tokens: int) -> float | None:
-    """Return the cost in USD of a call with a request of so many characters."""
-    if price is None:
-        return None
-    return (size / CHARS_PER_TOKEN * price.input + output_tokens * price.output) / 1e6
+def _roles(profile: Profile) -> set[str]:
+    """Return the models that answer requests to a profile."""
+    return {profile.model, profile.judge or profile.model}
+
+
+def _cost(price: Price | None, input_tokens: float, output_tokens: float) -> float | None:
+    """Return the cost of a call in USD."""
+    return None if price is None else (input_tokens * price.input + output_tokens * price.output) / 1e6
 
 
 def check_forwarding(routing: Routing, request: ChatRequest, profile: Profile) -> ServedModel | None:

@@ -45,6 +45,9 @@ _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')  # a stream of chat completion
 _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
 _OVERLAP = 64  # bytes that are searched again with the next part: a match may be in two parts
 
+SHORT_CACHE_SURCHARGE, LONG_CACHE_SURCHARGE = 0.25, 1.0
+"""What Anthropic asks for a token that it writes into its cache, for five minutes or an hour, more than for another one."""
+
 TokenCounts: TypeAlias = tuple[int | None, int | None]
 
 
@@ -94,15 +97,15 @@ class StreamEnds:
         pattern = _ANSWER[self._wire]
         return bool(pattern.search(self._first) or pattern.search(b"".join(self._last)))
 
-    def token_counts(self) -> TokenCounts:
-        """Return the input and the output tokens; None for what the stream does not say.
+    def usage(self) -> dict[str, Any]:
+        """Return the usage object of the stream.
 
         Anthropic's protocol may state those of the input in its first event only.
         """
         usage: dict[str, Any] = {}
         for fields in (*_usage_objects(self._first)[:1], *_usage_objects(b"".join(self._last))[-1:]):
             usage |= {name: value for name, value in fields.items() if value is not None}
-        return token_counts(usage)
+        return usage
 
 
 def _usage_objects(data: bytes) -> list[dict[str, Any]]:
@@ -131,6 +134,15 @@ def token_counts(usage: Any) -> TokenCounts:
     read = read_count(fields.get("input_tokens"))
     cache = sum(read_count(fields.get(f"cache_{kind}_input_tokens")) or 0 for kind in ("creation", "read"))
     return (None if read is None else read + cache), output
+
+
+def cache_surcharge(usage: Any) -> float:
+    """Return how many input tokens more than it has a prompt costs, because parts of it were written into a cache."""
+    fields = usage if isinstance(usage, dict) else {}
+    lives = fields.get("cache_creation")
+    long = (read_count(lives.get("ephemeral_1h_input_tokens")) or 0) if isinstance(lives, dict) else 0
+    written = max(read_count(fields.get("cache_creation_input_tokens")) or 0, long)
+    return SHORT_CACHE_SURCHARGE * (written - long) + LONG_CACHE_SURCHARGE * long
 
 
 class UsageRemover:

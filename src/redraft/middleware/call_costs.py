@@ -30,7 +30,17 @@ DEFAULT_OUTPUT_TOKENS = 1024  # rough estimate of the tokens of an answer, likew
 
 TEMPLATE_TOKENS = 16  # tokens that a chat template adds to each message, and once more to the prompt
 DEFAULT_SYSTEM_TOKENS = 64  # tokens of a default system message; not counted once the endpoint has reported a prompt
-IMAGE_TOKENS = 2048  # tokens of an image, until the endpoint reports more
+IMAGE_TOKENS = 2048  # likely tokens of an image, until the endpoint reports more
+MAX_IMAGE_TOKENS = 16_384  # the most tokens of an image that the documentation of a provider or a server states, but for:
+IMAGE_TOKENS_OF: Mapping[str, int] = {
+    "gpt-4o-mini": 48_169,  # 2,833 and 5,667 for each of 8 tiles
+    "gpt-4o": 1_445,  # 85 and 170 for each of 8 tiles
+    "gpt-4.1": 1_445,
+    "gpt-4.1-mini": 2_489,  # 1.62 for each of 1,536 patches
+    "gpt-4.1-nano": 3_779,  # 2.46 for each
+    "claude-": 4_784,  # at the highest resolution
+}
+"""The most tokens of an image, by how the name of a model begins."""
 SAFETY_MARGIN = 1.25  # factor on the highest reported ratio: the next text may have a higher one
 MAX_REPORTS = 32  # reports that are remembered for each kind of text
 DEFAULT_MAX_TOKENS = 8192  # max_tokens of an answer if the request sets none
@@ -131,6 +141,13 @@ def json_text(value: Any) -> str:
 # ---- tokens
 
 
+def max_image_tokens(model: str) -> int:
+    """Return the most tokens that an image can have for a model of this name."""
+    name = "/" + model.lower().replace(":", "/")  # ("openai/gpt-4o", "ft:gpt-4o:...")
+    known = max((start for start in IMAGE_TOKENS_OF if f"/{start}" in name), key=len, default="")
+    return IMAGE_TOKENS_OF.get(known, MAX_IMAGE_TOKENS)
+
+
 class TokenRate:
     """The reported tokens per byte of one kind of text, by the size of the prompts.
 
@@ -160,13 +177,15 @@ class TokenEstimator:
     """Estimates the tokens of one model at one endpoint, and learns from what the endpoint reports.
 
     Attributes:
-        image_tokens: Tokens of an image.
+        image_tokens: Likely tokens of an image.
+        max_image_tokens: The most tokens of an image.
         template_tokens: Tokens that the chat template adds to each message.
         longest_answers: Tokens of the longest answer so far, by whether it followed the schema of a judge.
         max_tokens_limit: The highest `max_tokens` that the endpoint accepts, once it has refused one.
     """
 
     image_tokens: float = IMAGE_TOKENS
+    max_image_tokens: int = MAX_IMAGE_TOKENS
     template_tokens: int = TEMPLATE_TOKENS
     longest_answers: dict[bool, int] = field(default_factory=dict)
     max_tokens_limit: int | None = None
@@ -176,12 +195,12 @@ class TokenEstimator:
 
     def upper_bound(self, size: PromptSize) -> int:
         """Return the most tokens that a prompt can have."""
-        return size.bytes + size.schema + self._overhead(size) + (0 if self._has_reports else DEFAULT_SYSTEM_TOKENS)
+        return self._most_tokens(size, max(self.image_tokens, self.max_image_tokens))
 
     def likely_tokens(self, size: PromptSize) -> int:
         """Return the most tokens that a prompt is likely to have."""
         texts = self._ascii_rate.tokens(size.ascii + size.schema) + self._other_rate.tokens(size.non_ascii)
-        return min(self.upper_bound(size), ceil(texts) + self._overhead(size))
+        return min(self.upper_bound(size), ceil(texts) + self._overhead(size, self.image_tokens))
 
     def expected_answer_tokens(self, *, schema: bool) -> int:
         """Return the number of tokens that is enough for most answers."""
@@ -207,7 +226,7 @@ class TokenEstimator:
         if not usage.input_tokens:
             return
         self._has_reports = True
-        if (excess := usage.input_tokens - self.upper_bound(size)) > 0:
+        if (excess := usage.input_tokens - self._most_tokens(size, self.image_tokens)) > 0:
             if size.images:
                 self.image_tokens += excess / size.images
             else:
@@ -223,8 +242,12 @@ class TokenEstimator:
         elif 5 * size.ascii < size.bytes:
             self._other_rate.record(size.bytes + size.schema, tokens / size.bytes)
 
-    def _overhead(self, size: PromptSize) -> int:
-        return self.template_tokens * (size.messages + 1) + ceil(self.image_tokens * size.images)
+    def _most_tokens(self, size: PromptSize, image_tokens: float) -> int:
+        """Return the most tokens of a prompt whose images have so many each."""
+        return size.bytes + size.schema + self._overhead(size, image_tokens) + (0 if self._has_reports else DEFAULT_SYSTEM_TOKENS)
+
+    def _overhead(self, size: PromptSize, image_tokens: float) -> int:
+        return self.template_tokens * (size.messages + 1) + ceil(image_tokens * size.images)
 
 
 # ---- costs
@@ -283,10 +306,11 @@ class CostEstimate:
 
 
 class CostEstimator:
-    """Estimates what the calls of one model may cost. Without `pricing`, USD are not counted."""
+    """Estimates what the calls of one model may cost. Without `pricing`, USD are not counted. `model`: its name, for images."""
 
-    def __init__(self, pricing: Pricing | None = None) -> None:
-        self.token_estimator = TokenEstimator()
+    def __init__(self, pricing: Pricing | None = None, model: str = "") -> None:
+        most = max_image_tokens(model)
+        self.token_estimator = TokenEstimator(min(IMAGE_TOKENS, most), most)
         self._input_price, self._output_price = (
             (pricing.cost(usage) or 0.0) / MILLION if pricing else 0.0 for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
         )

@@ -54,9 +54,13 @@ def _is_loopback(url: str) -> bool:
     return host in {"localhost", "::1", "0.0.0.0"} or host.startswith("127.")  # noqa: S104
 
 
-def _published_price(name: str, provider_or_url: str) -> Price | None:
-    from datetime import UTC, datetime
+def context_window_of(name: str, url: str) -> int | None:
+    """Return the published context window of a model at a base URL, in tokens; None if it is unknown."""
+    info = None if _is_loopback(url) else _published_model(name, url)
+    return info.context_window if info else None
 
+
+def _published_model(name: str, provider_or_url: str) -> Any:
     from genai_prices.data_snapshot import get_snapshot
 
     provider = (
@@ -67,6 +71,15 @@ def _published_price(name: str, provider_or_url: str) -> Price | None:
     try:
         _, info = get_snapshot().find_provider_model(name, None, **provider)
     except LookupError:
+        return None
+    return info
+
+
+def _published_price(name: str, provider_or_url: str) -> Price | None:
+    from datetime import UTC, datetime
+
+    info = _published_model(name, provider_or_url)
+    if info is None:
         return None
     prices = info.get_prices(datetime.now(UTC))
     input_price, output_price = (_base_price(getattr(prices, name, None)) for name in ("input_mtok", "output_mtok"))

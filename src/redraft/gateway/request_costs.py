@@ -1,0 +1,319 @@
+"""What a request names instead of sending it, and what that costs. The names are in `field_tables`.
+
+- Fields that choose the model, the host or the credentials are the gateway's own: a 400, for every key and on every path.
+- Of keys with a limit in USD, what costs money without a known price is a 400 that names it, unless the operator prices it: fields
+  (`PRICED_FIELDS`), and files and conversations that the provider has stored.
+- Tools that the provider runs itself are left out of the requests of such keys, with a notice: coding agents send them unasked.
+- An image that such a key names is reserved at the most tokens that it may have, and what has no such maximum (a file, a video)
+  at the context window of the model. Without one it is a 400.
+
+Whatever is not in the tables costs what its text costs. Only requests of keys with a limit in USD are searched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..checks import format_value
+from .config import ServedModel
+from .exchange import GatewayError, WireName, invalid_request
+from .field_tables import (
+    AUDIO_PARTS,
+    CLIENT_TOOLS,
+    CLIENT_TOOLS_WITH_DATE,
+    CONVERSATIONS,
+    ENCRYPTED_PARTS,
+    GROUPED,
+    IMAGE_PARTS,
+    PLAIN_PARTS,
+    PRICED_FIELDS,
+    ROUTING_FIELDS,
+    TEXT_PARTS,
+    TEXT_SOURCES,
+    TOOL_LISTS,
+)
+from .request_fields import DENIED_PARAMETERS, MAX_NAME_CHARS, is_set
+from .stream_usage import LONG_CACHE_SURCHARGE, SHORT_CACHE_SURCHARGE
+
+MAX_PARTS = 20_000  # tools, or messages and parts that are more than a text, in one request of a key with a limit in USD
+MAX_SHOWN = 8  # types of tools in one notice
+MAX_TYPE_CHARS = 40
+OPEN_CHOICES = (None, "auto", "none", {"type": "auto"}, {"type": "none"})  # of a tool, which need none
+Place: TypeAlias = tuple[Any, str | int]
+"""A place in a request: the place that holds it (None: the request), and its name or its number there."""
+_DATE = re.compile(r"_\d{8}$", re.ASCII)
+_NOT_PRINTED = re.compile(r"[^\w.:-]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredRequest:
+    """A request of a key with a limit in USD: `body` is what may be sent of it.
+
+    - `images`: how many it has; `unbounded`: the place of something whose tokens have no maximum but the context window, or "".
+    - `cache_factor`: what a token of the prompt costs at most if the provider writes it into its cache, by the price of one.
+    - `usd`: what its fields and tools may cost in one call by the operator's prices, besides tokens.
+    - `left_out`: the types of the tools that were left out.
+    """
+
+    body: Mapping[str, Any]
+    images: int = 0
+    unbounded: str = ""
+    cache_factor: float = 1.0
+    usd: float = 0.0
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def notice(self) -> str:
+        """What the client is told of the tools that were left out; "" if none was."""
+        if not self.left_out:
+            return ""
+        kinds = list(dict.fromkeys(_NOT_PRINTED.sub("?", kind)[:MAX_TYPE_CHARS] for kind in self.left_out))
+        more = f" and {len(kinds) - MAX_SHOWN} more" if len(kinds) > MAX_SHOWN else ""
+        return f"left out tools that the provider runs, whose price is unknown: {', '.join(kinds[:MAX_SHOWN])}{more}"
+
+
+def refuse_routing(body: Mapping[str, Any]) -> None:
+    """Raise GatewayError 400 for a field that chooses the model, the host or the credentials."""
+    if ROUTING_FIELDS.isdisjoint(body):
+        return
+    for name in body:
+        if name in ROUTING_FIELDS and body[name] is not None:
+            raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
+
+
+def meter_request(body: Mapping[str, Any], wire: WireName, model: ServedModel | None) -> MeteredRequest:
+    """Return a request of a key with a limit in USD, by the prices of the model's table (None: it has none).
+
+    Raises GatewayError 400 for what costs money without a known price.
+    """
+    prices = _Prices(model)
+    for name in body:
+        if name in PRICED_FIELDS and _has_price(name, body[name]):
+            prices.add(name, name)
+    sent, left_out = _without_tools(body, wire, prices)
+    images, unbounded = 0, ""
+    factor = max((_cache_factor(each) for each in (body, *_tools(body))), default=1.0)
+    for place, part in _parts(body):
+        match _kind_of(place, part, prices):
+            case "image":
+                images += 1
+            case "unbounded":
+                unbounded = unbounded or _path(place)
+        if "cache_control" in part:
+            factor = max(factor, _cache_factor(part))
+    return MeteredRequest(sent, images, unbounded, factor, prices.usd, left_out)
+
+
+def _tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tools, but for what is none. Raises GatewayError 400 for more than can be searched."""
+    tools = body.get("tools")
+    if not isinstance(tools, list):
+        return []
+    _check_count((None, "tools"), len(tools))
+    return [tool for tool in tools if isinstance(tool, dict)]
+
+
+def _check_count(place: Place, count: int) -> None:
+    if count > MAX_PARTS:
+        where = _path(place)
+        raise invalid_request(where, f"{where}: more than {MAX_PARTS:,} tools or parts, and the key has a limit in USD")
+
+
+def _type_in(value: Mapping[str, Any]) -> str:
+    """Return the type of a tool or a part; "" if it has none."""
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _cache_factor(part: Mapping[str, Any]) -> float:
+    """Return the price of a token that Anthropic writes into its cache, for five minutes or longer, by that of another one."""
+    control = part.get("cache_control")
+    if control is None:
+        return 1.0
+    is_short = not isinstance(control, Mapping) or control.get("ttl") in (None, "5m")
+    return 1 + (SHORT_CACHE_SURCHARGE if is_short else LONG_CACHE_SURCHARGE)
+
+
+class _Prices:
+    """The operator's prices of fields and tools, and their sum for what a request has of them."""
+
+    def __init__(self, model: ServedModel | None) -> None:
+        self._where = f"[models.{model.name}]" if model else "the model's table"
+        self._fields: Mapping[str, float] = model.field_prices if model else {}
+        self._tools: Mapping[str, float] = model.tool_prices if model else {}
+        self.include_audio = model is not None and model.prices is not None and "input_audio" not in model.field_prices
+        self.usd = 0.0
+
+    def add(self, name: str, where: str) -> None:
+        """Add the price of a field. Raises GatewayError 400 that names its place."""
+        if name not in self._fields:
+            message = f"{where} costs money without a known price, and the key has a limit in USD: leave it out"
+            allowed = f"the operator may price {name!r} in field-prices of {self._where}"
+            raise invalid_request(where, f"{message}; {allowed}")
+        self.usd += self._fields[name]
+
+    def add_tool(self, kind: str) -> bool:
+        """Add the price of a tool, by its type or its type without the date. Return whether it has one."""
+        price = self._tools.get(kind, self._tools.get(_DATE.sub("", kind)))
+        self.usd += price or 0.0
+        return price is not None
+
+
+def _has_price(name: str, value: Any) -> bool:
+    """Whether a field asks for what costs more than tokens."""
+    if name == "context_management" and isinstance(value, Mapping):
+        edits = value.get("edits") or ()
+        kinds = [edit.get("type") if isinstance(edit, Mapping) else None for edit in edits] if isinstance(edits, list) else [None]
+        return not all(isinstance(kind, str) and kind.startswith("clear_") for kind in kinds)
+    return is_set(value, PRICED_FIELDS[name])
+
+
+# ---- tools
+
+
+def _without_tools(body: Mapping[str, Any], wire: WireName, prices: _Prices) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the body without the tools that the provider runs and that have no price, and their types."""
+    tools = _tools(body)
+    left_out = [tool for tool in tools if not (_is_run_by_client(tool, wire) or prices.add_tool(_name_of(tool)))]
+    if not left_out:
+        return body, ()
+    ids = set(map(id, left_out))
+    kept = [tool for tool in body["tools"] if id(tool) not in ids]
+    return _with_tools(body, kept, left_out), tuple(map(_name_of, left_out))
+
+
+def _is_run_by_client(tool: Mapping[str, Any], wire: WireName) -> bool:
+    if tool.get("type") is None:
+        return {"chat": "function", "messages": "name"}.get(wire) in tool
+    match kind := _type_in(tool):
+        case "tool_search":
+            return tool.get("execution") == "client"
+        case "shell":
+            return isinstance(tool.get("environment"), Mapping) and tool["environment"].get("type") == "local"
+        case "namespace":
+            inner = tool.get("tools")
+            return isinstance(inner, list) and all(isinstance(each, Mapping) and _type_in(each) in GROUPED for each in inner)
+    return kind in CLIENT_TOOLS or bool(CLIENT_TOOLS_WITH_DATE.fullmatch(kind))
+
+
+def _name_of(tool: Mapping[str, Any]) -> str:
+    """Return the type of a tool; of one without a type, its first key, which names it for some providers."""
+    return str(tool.get("type") or next(iter(tool), "unnamed"))
+
+
+def _with_tools(body: Mapping[str, Any], kept: list[Any], left_out: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the body with the tools that are kept. Raises GatewayError 400 if the client insists on another one."""
+    choice = body.get("tool_choice")
+    names = {name for tool in left_out for name in (_name_of(tool), tool.get("name")) if isinstance(name, str)}
+    changed = {**body, "tools": kept}
+    if isinstance(choice, Mapping) and isinstance(choice.get("tools"), list):  # of type "allowed_tools"
+        allowed = [tool for tool in choice["tools"] if not (isinstance(tool, Mapping) and _type_in(tool) in names)]
+        changed["tool_choice"] = {**choice, "tools": allowed}
+        is_demanded = not allowed
+    else:
+        is_demanded = isinstance(choice, Mapping) and not names.isdisjoint(map(str, (choice.get("type"), choice.get("name"))))
+    if is_demanded or (not kept and choice not in OPEN_CHOICES):
+        message = "tool_choice asks for a tool that the provider runs, whose price is unknown, and the key has a limit in USD"
+        raise invalid_request("tool_choice", f"{message}: {format_value(sorted(names), 200)}")
+    if not kept:
+        for name in ("tools", "tool_choice", "parallel_tool_calls"):
+            changed.pop(name, None)
+    return changed
+
+
+# ---- images, files and other parts of contents
+
+
+def _path(place: Place) -> str:
+    """Return the name of a place in a request, such as "messages[0].content[1]"; of a long one its end."""
+    steps: list[str] = []
+    outer: Any = place
+    while outer is not None:
+        outer, step = outer
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}" if outer else step)
+    return "".join(reversed(steps))[-MAX_NAME_CHARS:]
+
+
+def _parts(body: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
+    """Yield the messages, items and parts of the conversation with their places, but for those that are a text and no more.
+
+    The arguments of tools are not searched. Raises GatewayError 400 for more than can be searched.
+    """
+    stack: list[tuple[Place, Any]] = [((None, name), body[name]) for name in CONVERSATIONS if name in body]
+    count = 0
+    while stack:
+        place, value = stack.pop()
+        if isinstance(value, list):
+            parts = [(n, each) for n, each in enumerate(value) if isinstance(each, dict) and not _is_plain(each)]
+            count += len(parts)
+            _check_count(place, count)
+            stack.extend(((place, n), each) for n, each in parts)
+        elif isinstance(value, dict):
+            yield place, value
+            stack.extend(((place, name), value[name]) for name in ("content", "output") if name in value)
+            if isinstance(source := value.get("source"), dict) and source.get("type") == "content":
+                stack.append(((place, "source.content"), source.get("content")))
+
+
+def _is_plain(part: Mapping[str, Any]) -> bool:
+    """Whether a message or a part is a text and no more, as most are."""
+    if len(part) != 2:
+        return False
+    return part.get("type") in PLAIN_PARTS if "text" in part else "role" in part and isinstance(part.get("content"), str)
+
+
+def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
+    """Return what a part costs besides its text: "image", "unbounded", or "". Raises GatewayError 400 for an unknown price."""
+    kind = _type_in(part)
+    if kind in TOOL_LISTS:
+        _check_added_tools(place, part)
+    if holder := _stored_file(part, kind):
+        prices.add("file_id", _path((place, holder)))
+    elif not kind and isinstance(part.get("role"), str):
+        if part.get("audio") is not None:  # (an earlier answer, which the provider has stored)
+            prices.add("audio", _path((place, "audio")))
+    elif kind == "item_reference":
+        prices.add("item_reference", _path(place))
+    elif kind in AUDIO_PARTS and not prices.include_audio:
+        prices.add("input_audio", _path(place))
+    elif kind in IMAGE_PARTS:
+        return "image"
+    elif not _is_in_request(part, kind):
+        return "unbounded"
+    return ""
+
+
+def _is_in_request(part: Mapping[str, Any], kind: str) -> bool:
+    """Whether the text of a part is all that it costs."""
+    if kind in ENCRYPTED_PARTS:
+        return part.get("id") is None or part.get("encrypted_content") is not None
+    if kind == "document":
+        return isinstance(source := part.get("source"), dict) and _type_in(source) in TEXT_SOURCES
+    return kind in TEXT_PARTS
+
+
+def _stored_file(part: Mapping[str, Any], kind: str) -> str:
+    """Return the place of the ID of a stored file in a part, or in an object in it; "" if there is none."""
+    if part.get("file_id") is not None:
+        return "file_id"
+    if kind in TEXT_PARTS:
+        return ""
+    inner = (name for name, value in part.items() if isinstance(value, dict) and value.get("file_id") is not None)
+    return next((f"{name}.file_id" for name in inner), "")
+
+
+def _check_added_tools(place: Place, item: Mapping[str, Any]) -> None:
+    """Raise GatewayError 400 for an item that adds tools which the provider runs."""
+    for tool in _tools(item) + _tools({"tools": [item.get("tool")]}):
+        if not _is_run_by_client(tool, "messages"):
+            where = _path(place)
+            raise invalid_request(where, f"{where} adds tools that the provider runs, and the key has a limit in USD")
+
+
+def unbounded_error(where: str, model: str) -> GatewayError:
+    """Return the error for a part that has no stated maximum, before a model whose context window is not known."""
+    message = f"{where}: how many tokens it has is unknown, and the key has a limit in USD"
+    return invalid_request(where, f"{message}: the operator may set context-window in [models.{model}]")
