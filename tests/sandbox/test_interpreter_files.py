@@ -153,7 +153,10 @@ def plant(folder):
 def prefix(tmp_path_factory):
     """An installed interpreter: a copy of this one's, with packages and other files in all places that may hold them."""
     prefix = tmp_path_factory.mktemp("prefix").resolve()
-    base, left_out = Path(sys.base_prefix), shutil.ignore_patterns("__pycache__", "test", "idlelib", "lib2to3", "*-packages", "config-*")
+    base, left_out = (
+        Path(sys.base_prefix),
+        shutil.ignore_patterns("__pycache__", "test", "idlelib", "lib2to3", "*-packages", "config-*"),
+    )
     shutil.copytree(sysconfig.get_path("stdlib"), prefix / "lib" / PYTHON, ignore=left_out, symlinks=True)
     for library in base.glob("lib/libpython*.so*"):
         shutil.copy(library, prefix / "lib", follow_symlinks=False)
@@ -182,7 +185,12 @@ def found_by(python, prefix, runner, tier, folders, ways=WAYS):
     packages = sysconfig.get_path("purelib")
     ended = subprocess.run(
         [python, "-c", SCRIPT, str(runner), tier, *map(json.dumps, (folders, str(prefix), ways))],
-        env={**os.environ, "PYTHONPATH": f"{PROJECT / 'src'}:{packages}", "PYTHONUSERBASE": f"{prefix}/user", "PYTHONNOUSERSITE": ""},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{PROJECT / 'src'}:{packages}",
+            "PYTHONUSERBASE": f"{prefix}/user",
+            "PYTHONNOUSERSITE": "",
+        },
         capture_output=True,
         text=True,
         timeout=300,
@@ -239,7 +247,10 @@ def test_folders_of_this_machine_that_no_program_needs(runner, tier):
     """Of /usr/local only libraries are seen, of /usr neither sources nor headers, and of other interpreters no packages."""
     require_sandbox(tier)
     folders = ["/usr/local", "/usr/local/etc", "/usr/local/share", "/usr/local/bin", "/usr/local/src", "/usr/src", "/usr/include"]
-    folders += [*map(str, Path("/usr/lib").glob("python3*/*-packages")), *map(str, Path("/usr/local/lib").glob("python3*/*-packages"))]
+    folders += [
+        *map(str, Path("/usr/lib").glob("python3*/*-packages")),
+        *map(str, Path("/usr/local/lib").glob("python3*/*-packages")),
+    ]
     with Sandbox(tier).start(runner, None) as process:
         listed = {folder: process.request(["list all", folder]) for folder in folders}
     assert {folder: names for folder, names in listed.items() if names not in ("", "['lib']", "['lib', 'lib64']")} == {}
@@ -274,7 +285,9 @@ def test_where_an_interpreter_may_be_installed(tmp_path, monkeypatch, base, show
     for name in (*("etc", "share", "include", "src"), "bin"):
         (root / base / name).mkdir(exist_ok=True)
     (root / base / "bin" / PYTHON).touch()
-    monkeypatch.setattr(interpreter_module, "SYSTEM_FOLDERS", tuple(f"{root}{folder}" for folder in interpreter_module.SYSTEM_FOLDERS))
+    monkeypatch.setattr(
+        interpreter_module, "SYSTEM_FOLDERS", tuple(f"{root}{folder}" for folder in interpreter_module.SYSTEM_FOLDERS)
+    )
     monkeypatch.setattr(sys, "_base_executable", str(root / base / "bin" / PYTHON))
     for name in ("base_prefix", "base_exec_prefix"):
         monkeypatch.setattr(sys, name, str(root / base))

@@ -48,8 +48,8 @@ ENVIRONMENT = {  # of the program: the same everywhere, so that it behaves the s
 class Interpreter:
     """The interpreter: its executable, the files that it needs outside the system's folders, and its environment.
 
-    `hidden` are the folders below these and the system's that no program sees: those of packages. `libraries` are the folders of the
-    standard library.
+    `hidden` are the folders below these and the system's that no program sees: those of packages. `libraries` are the folders of
+    the standard library.
     """
 
     executable: str

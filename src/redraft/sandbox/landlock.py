@@ -1,9 +1,9 @@
 """The tier "landlock": no namespaces, for machines and containers where bubblewrap may not create any.
 
 The program is a process of this machine like any other, and the kernel refuses it everything but computing: it can read the
-system's folders, the interpreter and the packages, write nothing but /dev/null, open no socket, and start no process. Unlike in tier
-"bubblewrap" it cannot write files of its own, and it can learn the machine's name, which paths exist and which process IDs are
-taken.
+system's folders, the interpreter and the packages, write nothing but /dev/null, open no socket, and start no process. Unlike in
+tier "bubblewrap" it cannot write files of its own, and it can learn the machine's name, which paths exist and which process IDs
+are taken.
 
 A tool gets its files in a temporary folder that it can only read.
 """

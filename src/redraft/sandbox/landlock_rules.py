@@ -5,9 +5,11 @@ inside, before the first line of foreign code. It gets this file as source, so t
 is ever writable but /dev/null, so a program leaves nothing behind.
 
 Landlock does not hide what `stat` and `readlink` tell: a program can learn whether a path exists, its size, its times and where a
-link points, never its content nor the names in a folder. Rights are those to a folder and all below it, so of a folder that holds a
-hidden one each entry is allowed by itself, and it cannot be listed: the import system gets its list before. What changes a file without opening it (chmod, chown, utime), and
+link points, never its content nor the names in a folder. What changes a file without opening it (chmod, chown, utime), and
 extended attributes, are not Landlock's matter, either: the seccomp filter refuses them.
+
+A right to a folder is one to all below it. So of a folder that holds a hidden one each entry is allowed by itself, and the program
+cannot list it: the import system gets the names in it before.
 
 Source of numbers and versions: the kernel's include/uapi/linux/landlock.h and Documentation/userspace-api/landlock.rst.
 """
@@ -82,10 +84,9 @@ def _keep_listings(hidden: list[str], package_files: list[str]) -> None:
     for folder in sys.path:
         real = os.path.realpath(folder)
         if real in names or any(path.startswith(f"{real}/") for path in hidden):
-            finder: Any = make_finder(folder)
-            finder._path_cache = names.get(real) or {*os.listdir(folder)}  # noqa: PTH208
-            finder._fill_cache = lambda: None
-            finders[folder] = finder
+            finders[folder] = make_finder(folder)
+            listed = names.get(real) or {*os.listdir(folder)}  # noqa: PTH208
+            vars(finders[folder]).update(_path_cache=listed, _fill_cache=lambda: None)  # those of FileFinder, since Python 3.3
 
     def find(folder: str) -> Any:
         if folder in finders:
@@ -95,7 +96,7 @@ def _keep_listings(hidden: list[str], package_files: list[str]) -> None:
     sys.path_hooks.insert(0, find)
     sys.path_importer_cache.update(finders)
     if package_files:
-        sys.meta_path.append(_PackageMetadata([file for file in package_files if file.endswith((".dist-info", ".egg-info"))]))  # type: ignore[arg-type]
+        sys.meta_path.append(_PackageMetadata([file for file in package_files if file.endswith((".dist-info", ".egg-info"))]))
 
 
 class _PackageMetadata:
@@ -157,9 +158,9 @@ def restrict_files(
 ) -> int:
     """Leave this thread, and those that it starts, no access to files but reading `readable` and writing to /dev/null.
 
-    Files in `executable` can be read and executed. Nothing in a folder of `hidden` is allowed as a part of another folder. Folders in
-    `listable` can be listed, with all below them. Paths that do not exist are left out. Return the version of the interface that is
-    enforced: `version` at most. Raises OSError if the kernel refuses; then nothing is to be run.
+    Files in `executable` can be read and executed. Nothing in a folder of `hidden` is allowed as a part of another folder. Folders
+    in `listable` can be listed, with all below them. Paths that do not exist are left out. Return the version of the interface that
+    is enforced: `version` at most. Raises OSError if the kernel refuses; then nothing is to be run.
     """
     enforced = min(landlock_version(), version if version is not None else 1_000)
     if not enforced:
