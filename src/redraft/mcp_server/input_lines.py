@@ -35,7 +35,7 @@ def request_id(line: bytes) -> int | str | None:
 
 
 class InputLines:
-    """Iterates over the lines of a file descriptor as text, to the end of the file. A line that is too long is read and not kept."""
+    """Iterates over the lines of a file descriptor as text, to the end of the file. A line that is too long is not kept."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
