@@ -39,6 +39,8 @@ _RANDOM_KEY = re.compile(
 """Matches what looks like a random key; not a date, nor a name of words and numbers such as that of a model."""
 _ENVIRONMENT = re.compile(r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?)(_ID)?$|BEARER_TOKEN")
 _KEY_NAME = re.compile(r"api[_-]?key|access[_-]?key|passw|secret|authorization|credential", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s,'\"<>]+", re.IGNORECASE)
+_PASSWORD_IN_ADDRESS = re.compile(r":([^\s/:@]+)@[\w.\[]")
 _PATH = re.compile(r"([/~]|[A-Za-z]:\\).*\.[A-Za-z]{2,5}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _PUBLIC_PREFIX = re.compile(
@@ -262,12 +264,28 @@ def secrets_in_proxy(proxy: str | None) -> Iterator[str]:
 
 
 def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the values of environment variables whose names are those of secrets, and the secrets in URLs."""
+    """Yield the values of environment variables whose names are those of secrets, and the secrets in headers and URLs of others."""
     for name, value in environment.items():
-        if _ENVIRONMENT.search(name.upper()) and not _PATH.fullmatch(value.strip()):
-            yield value.strip()
-        elif "://" in value and name.upper().endswith(("_URL", "_ENDPOINT", "_HOST", "_PROXY")):
-            yield from secrets_in_url(value)
+        if _ENVIRONMENT.search(name.upper()):
+            if not _PATH.fullmatch(value.strip()):
+                yield value.strip()
+        elif name.upper().endswith("_HEADERS"):
+            yield from _secrets_in_header_list(value)
+        elif "@" in value or "://" in value:
+            for url in _URL.findall(value):
+                yield from secrets_in_url(url)
+            for password in _PASSWORD_IN_ADDRESS.findall(value):
+                yield from {password, unquote(password)}
+
+
+def _secrets_in_header_list(text: str) -> Iterator[str]:
+    """Yield the secrets in a variable that lists headers, as NAME=VALUE or NAME: VALUE, also where the list is malformed."""
+    for part in re.split(r"[,;\n]", text):
+        name, value = re.split("[=:]", part, maxsplit=1) if re.search("[=:]", part) else ("", part)
+        for form in (value.strip(), unquote(value).strip()):
+            secret = form.rpartition(" ")[2]
+            if SECRET_NAME.search(name) or len(secret) >= MIN_WORD_FRAGMENT:
+                yield secret
 
 
 def _encodings(secret: str) -> set[bytes]:

@@ -137,17 +137,46 @@ def test_the_end_cancels_what_is_not_finished(silent_model, end):
     process.stderr.close()
 
 
-def test_a_line_that_is_no_message_ends_nothing():
-    """Broken JSON, a lone surrogate and deep nesting are refused, and the next message is answered."""
+MIB = 2**20
+NEST = b"[" * 100_000 + b"]" * 100_000
+JUNK = {  # what is written, and the errors that answer it
+    "broken": (b"{\n", [(None, -32700)]),
+    "empty": (b"\n \r\n\t\n", []),
+    "not UTF-8": (b'"\xff\\ud800"\n', [(None, -32700)]),
+    "not UTF-8, and JSON": (b'"\xff"\n', [(None, -32600)]),
+    "deep": (NEST + b"\n", [(None, -32700)]),
+    "deep arguments": (
+        b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"grade","arguments":' + NEST + b"}}\n",
+        [(5, -32700)],
+    ),
+    "a number": (b"42\n", [(None, -32600)]),
+    "an array": (b'[{"jsonrpc":"2.0","id":5,"method":"ping"}]\n', [(None, -32600)]),
+    "no method": (b'{"jsonrpc":"2.0","id":"five"}\n', [("five", -32600)]),
+    "no version": (b'{"id":5,"method":"ping"}\n', [(5, -32600)]),
+    "too long": (b"x" * 17 * MIB + b"\n", [(None, -32600)]),
+    "too long, and a request": (
+        b'{"method":"ping","params":{"a":"' + b"x" * 40 * MIB + b'"},"jsonrpc":"2.0","id":5}\n' + b"y" * 17 * MIB + b"\n{\n",
+        [(5, -32600), (None, -32600), (None, -32700)],
+    ),
+}
+
+
+def test_a_line_that_is_no_message_is_answered_and_ends_nothing():
+    """Each such line gets an error with the number of its request, if that is known, and the next message is answered."""
     process = start("--model", "none")
-    for junk in (b"{", b'"\xff\\ud800"', b"[" * 100_000, b""):
-        process.stdin.write(junk + b"\n")
+    for number, (name, (junk, errors)) in enumerate(JUNK.items(), 100):
+        process.stdin.write(junk)
+        write(process, id=number, method="ping")
+        replies = []
+        while (reply := json.loads(process.stdout.readline()))["id"] != number:
+            replies.append(reply)
+        assert [(reply["id"], reply["error"]["code"]) for reply in replies] == errors, name
+        assert reply["result"] == {}
     write(process, id=7, method="tools/list")
-    replies = iter(lambda: json.loads(process.stdout.readline()), None)
-    listed = next(reply for reply in replies if reply.get("id") == 7)
-    assert len(listed["result"]["tools"]) == 4
+    assert len(json.loads(process.stdout.readline())["result"]["tools"]) == 4
     process.stdin.close()
     assert process.wait(60) == 0
+    assert process.stderr.read() == b""
     process.stdout.close()
     process.stderr.close()
 

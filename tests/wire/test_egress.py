@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from dataclasses import replace
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -22,7 +22,7 @@ from redraft.gateway.config import ServedModel
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.passing import PassThrough
 from redraft.gateway.profile_models import ConnectedModels
-from redraft.masking import secrets_in_environment
+from redraft.masking import Mask, secrets_in_environment
 from redraft.models import Chat, connect, find_model
 from redraft.models.discovery import search_address
 from redraft.models.endpoint_url import redacted_url, redacted_model_name
@@ -405,3 +405,43 @@ def test_web_and_inline_images_are_passed_on():
     for url in ("https://h/x.png", "HTTP://h/x.png", "data:image/png;base64,iVBORw0KGgo="):
         task = Task([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
         assert message_text(task.messages[0]) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20{key}"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer {key}"),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b,x-honeycomb-team={key}"),
+        ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "Bearer {key}"),
+        ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "{key}"),
+        ("ANTHROPIC_CUSTOM_HEADERS", "X-One: a\nX-Api-Key: {key}"),
+        ("REDRAFT_MODEL", "http://:{key}@127.0.0.1/v1#m"),
+        ("REDRAFT_JUDGE", "ollama:http://u:{key}@127.0.0.1:9/v1#m"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "me:{key}@127.0.0.1:4318"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:{key}@[::1"),
+        ("ALL_PROXY", "socks5://me:{key}@127.0.0.1:1, http://127.0.0.1:2"),
+    ],
+)
+def test_keys_in_headers_and_addresses_of_the_environment(name, value):
+    """Where a variable is malformed, its secret is still known."""
+    for key in ("5f2d9c81e7a6XbQz", "5f2d9c81%2Be7a6XbQz"):
+        mask = Mask(secrets_in_environment({name: value.format(key=key)}))
+        assert mask(f"a {key} b {unquote(key)} c") == "a *** b *** c"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=redraft,content-type=text/plain"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "," * 100_000),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/v1"),
+        ("REDRAFT_MODEL", "ollama:llama3.2"),
+        ("EDITOR", "vi" * 50_000 + "@"),
+        ("PATH", ":" * 100_000 + "@"),
+        ("MAIL", "me@example.com"),
+    ],
+)
+def test_ordinary_values_are_no_secrets(name, value):
+    """A word or an address is shown as it is."""
+    assert set(secrets_in_environment({name: value})) <= {""}

@@ -138,8 +138,8 @@ def handle_sigterm(loop: AbstractEventLoop, handler: Callable[[], object]) -> It
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Show a Python warning of the library as a message."""
-    output.warning(output.in_options(str(message)))
+    """Show a Python warning, of ours or of another library, as a message."""
+    output.warning(output.in_options(output.without_secrets(str(message))))
 
 
 def error_event(error: RedraftError) -> dict[str, Any]:

@@ -47,13 +47,13 @@ QUIET_LIBRARIES = {  # these libraries write to stderr themselves, whatever the 
 
 
 class _WarningHandler(logging.Handler):
-    """Shows what libraries log as warnings."""
+    """Shows what libraries log as warnings, without the secrets of the environment, which these may quote."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == "redraft.endpoint":  # progress shows pauses and outages
             return
         with suppress(Exception):
-            warning(record.getMessage())
+            warning(without_secrets(record.getMessage()))
 
 
 class _FallbackHandler(logging.Handler):
@@ -90,6 +90,7 @@ def message_scope() -> Iterator[None]:
     """Reset the format of messages to lines for people, on entry and on exit."""
     _format.json, _format.write, _format.options = False, None, {}
     logging.getLogger("redraft").addHandler(_fallback_handler)
+    last_resort, logging.lastResort = logging.lastResort, _warning_handler
     _show_waits()
     if not sys.stderr.isatty():
         _quiet_libraries()
@@ -98,6 +99,7 @@ def message_scope() -> Iterator[None]:
     finally:
         _format.json, _format.write, _format.options = False, None, {}
         logging.getLogger("redraft").removeHandler(_fallback_handler)
+        logging.lastResort = last_resort
         hide_waits()
         logging.getLogger().removeHandler(_warning_handler)
 
@@ -208,6 +210,13 @@ def write_event(event: str, *, stdout: bool = False, **data: Any) -> None:
     """Write one JSON line and flush it. A reader that has closed the pipe does not end the work."""
     with suppress(BrokenPipeError):
         click.echo(json.dumps({"event": event, **data}, default=str), err=not stdout)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text of another library without the secrets of the environment."""
+    from ..masking import Mask, secrets_in_environment
+
+    return Mask(secrets_in_environment(os.environ))(text)
 
 
 def single_line(text: str) -> str:

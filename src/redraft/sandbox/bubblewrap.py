@@ -1,9 +1,9 @@
 """The tier "bubblewrap": namespaces of its own for everything.
 
 The program is process 1 of its own process namespace, so that it ends with its launcher and nothing can outlive it. It has no
-network, not even a loopback device that is up. It sees the system's /usr, the interpreter and the packages, all read-only, some
+network, not even a loopback device that is up. It sees the system's folders, the interpreter and the packages, all read-only, some
 devices, and a /tmp in memory of limited size. There is no /proc. If the interpreter or a package lies below /tmp, the folder in
-memory is another one.
+memory is another one. A folder of packages is an empty one inside, but for those that are named.
 
 Where a program cannot have capabilities even in its own namespaces (AppArmor takes them on some systems), the bootstrap cannot
 limit the number of files, so a program gets no writable folder.
@@ -39,10 +39,11 @@ def launch(options: Sequence[str], program: Program, *, has_capabilities: bool =
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise SandboxUnavailableError("bubblewrap (bwrap) is not installed")
-    shown = [*current_interpreter().files, *program.packages.files, *([program.executable] if program.executable else [])]
+    added = [*program.packages.files, *([program.executable] if program.executable else [])]
+    shown = [*current_interpreter().files, *added]
     capabilities = (*NO_CAPABILITIES, *(BOOTSTRAP_CAPABILITIES if has_capabilities else ()))
     folder = _working_folder([*shown, *program.packages.search_path])
-    view = [*_view(shown), *_folder_arguments(folder, program, has_capabilities), "--remount-ro", "/", "--chdir", "/"]
+    view = [*_view(added), *_folder_arguments(folder, program, has_capabilities), "--remount-ro", "/", "--chdir", "/"]
     start = [bwrap, *NAMESPACES, *options, *capabilities, *LIFETIME, *IDENTITY, *view]
     mount = {"mount": _mount_options(program.limits), "devices": DEVICES} if has_capabilities else {}
     return Launch(
@@ -62,14 +63,22 @@ LAUNCHES = (  # versions before 0.8 lack the option, and a container may forbid 
 )
 
 
-def _view(files: Sequence[str]) -> list[str]:
+def _view(added: Sequence[str]) -> list[str]:
     """Return the arguments that make the file system that the program sees: read-only, without /proc."""
-    arguments = list(_system_arguments())
-    for file in files:
-        arguments += ["--ro-bind", file, file]
+    interpreter = current_interpreter()
+    arguments = [*_system_arguments(), *_bindings(interpreter.files)]
+    for folder in interpreter.hidden:
+        arguments += ["--tmpfs", folder]
+    arguments += _bindings(added)
+    for folder in interpreter.hidden:
+        arguments += ["--remount-ro", folder]
     for device in DEVICES:
         arguments += ["--dev-bind", device, device]
     return arguments
+
+
+def _bindings(paths: Sequence[str]) -> list[str]:
+    return [argument for path in paths for argument in ("--ro-bind", path, path)]
 
 
 def _working_folder(shown: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Which files of this machine a sandboxed interpreter needs, and which it may see.
 
 The interpreter inside is the one that runs here, without the packages of its environment. A tier shows exactly these paths,
-read-only, under the names that they have here.
+read-only, under the names that they have here, and of them nothing that lies in a hidden folder, but the packages that are named.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 import sysconfig
@@ -21,8 +22,16 @@ from pathlib import Path
 from ..checks import closest_names
 from ..errors import ConfigError
 
-SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM_FOLDERS = (
+    *("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/libexec", "/usr/share"),
+    *("/usr/local/lib", "/usr/local/lib64"),
+)
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")
+PACKAGE_FOLDERS = (  # of every interpreter, below a folder of libraries or the standard library; wheels are packages, too
+    *("py*/site-packages", "py*/dist-packages", "py*/ensurepip/_bundled", "*/lib/py*/site-packages"),
+    *("site-packages", "dist-packages", "ensurepip/_bundled", "python-wheels"),
+)
 FLAGS = ("-P", "-s", "-S", "-B", "-X", "utf8")  # no packages, no script folder on the path, no cached byte code
 ENVIRONMENT = {  # of the program: the same everywhere, so that it behaves the same everywhere
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -37,11 +46,17 @@ ENVIRONMENT = {  # of the program: the same everywhere, so that it behaves the s
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """The interpreter: its executable, the files that it needs outside the system's folders, and its environment."""
+    """The interpreter: its executable, the files that it needs outside the system's folders, and its environment.
+
+    `hidden` are the folders below these and the system's that no program sees: those of packages. `libraries` are the folders of
+    the standard library.
+    """
 
     executable: str
     files: tuple[str, ...]
     environment: Mapping[str, str]
+    hidden: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -49,14 +64,29 @@ def current_interpreter() -> Interpreter:
     """Return the interpreter that runs here."""
     executable = str(Path(getattr(sys, "_base_executable", None) or sys.executable).resolve())
     prefix = Path(sys.base_prefix).resolve()
-    shown = _prefix_files(prefix, executable) if _holds_home(prefix) else (str(prefix), executable)
-    libraries = _libraries(executable)
-    files = _outermost([*shown, *libraries, *(f for f in SYSTEM_FILES if Path(f).exists())])
-    return Interpreter(executable, tuple(files), {**ENVIRONMENT, **_library_path(libraries)})
+    standard = _standard_library()
+    shared = _libraries(executable)
+    shown = [executable, *standard, *_prefix_files(prefix), *shared, *(f for f in SYSTEM_FILES if Path(f).exists())]
+    files = tuple(_outermost(shown))
+    hidden = tuple(_package_folders((*SYSTEM_FOLDERS, *files), needed=[executable, *standard, *shared]))
+    return Interpreter(executable, files, {**ENVIRONMENT, **_library_path(shared)}, hidden, standard)
+
+
+def _standard_library() -> tuple[str, ...]:
+    """Return the folders of the standard library: of the interpreter itself, not of a virtual environment."""
+    own = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
+    found = [sysconfig.get_path(name, vars=own) for name in ("stdlib", "platstdlib")]
+    return tuple(dict.fromkeys(str(Path(path).resolve()) for path in found if path and Path(path).is_dir()))
+
+
+def _prefix_files(prefix: Path) -> Iterator[str]:
+    """Yield what else an installed interpreter and its packages need: shared libraries and time zones."""
+    yield from (str(path) for path in prefix.glob("lib/libpython*" if _holds_home(prefix) else "lib*") if path.name != "libexec")
+    yield from (path for path in (sysconfig.get_config_var("TZPATH") or "").split(os.pathsep) if Path(path).is_dir())
 
 
 def _holds_home(prefix: Path) -> bool:
-    """Whether a prefix is the root folder, a home folder or a folder above one: it is not shown as a whole then."""
+    """Whether a prefix is the root folder, a home folder or a folder above one: its libraries are not shown as a whole then."""
     try:
         home = Path.home().resolve()
     except RuntimeError:  # this user has none
@@ -64,10 +94,16 @@ def _holds_home(prefix: Path) -> bool:
     return home.is_relative_to(prefix)
 
 
-def _prefix_files(prefix: Path, executable: str) -> tuple[str, ...]:
-    stdlib = [p for p in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")) if p]
-    libraries = [str(p) for p in prefix.glob("lib/libpython*")]
-    return (executable, *stdlib, *libraries)
+def _package_folders(shown: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
+    """Yield the folders below those shown that hold packages: of this interpreter, of others, and this virtual environment."""
+    roots = {Path(path).resolve() for path in shown if not path.endswith("bin") and Path(path).is_dir()}
+    own = [*site.getsitepackages([sys.base_prefix, sys.prefix]), site.getusersitepackages()]
+    found = [Path(path).resolve() for path in (*own, *((sys.prefix,) if sys.prefix != sys.base_prefix else ()))]
+    found += [path.resolve() for root in roots for pattern in PACKAGE_FOLDERS for path in root.glob(pattern)]
+    hidden = {p for p in found if p.is_dir() and any(p != root and p.is_relative_to(root) for root in roots)}
+    for path in sorted(hidden):
+        if not any(Path(file).is_relative_to(path) for file in needed) and hidden.isdisjoint(path.parents):
+            yield str(path)
 
 
 def _libraries(executable: str) -> list[str]:

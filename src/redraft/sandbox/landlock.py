@@ -1,9 +1,9 @@
 """The tier "landlock": no namespaces, for machines and containers where bubblewrap may not create any.
 
 The program is a process of this machine like any other, and the kernel refuses it everything but computing: it can read the
-system's /usr, the interpreter and the packages, write nothing but /dev/null, open no socket, and start no process. Unlike in tier
-"bubblewrap" it cannot write files of its own, and it can learn the machine's name, which paths exist and which process IDs are
-taken.
+system's folders, the interpreter and the packages, write nothing but /dev/null, open no socket, and start no process. Unlike in
+tier "bubblewrap" it cannot write files of its own, and it can learn the machine's name, which paths exist and which process IDs
+are taken.
 
 A tool gets its files in a temporary folder that it can only read.
 """
@@ -39,11 +39,12 @@ def launch(program: Program, *, version: int | None = None) -> Launch:
         "extensions": [source_of("landlock_rules.py")],
         "landlock": {
             "readable": [*system, *DEVICES, *packages.files],
-            "listable": list(packages.search_path),  # the import system lists the folder that holds a package
+            "hidden": list(interpreter.hidden),
+            "listable": list(interpreter.libraries) if program.is_tool else [],  # another interpreter starts there
             "executable": [*system, program.executable] if program.executable else [],
             "version": enforced,
         },
-        "modules": sorted({Path(file).name.partition(".")[0] for file in packages.files}),
+        "package_files": packages.files,
         "temporary": folder,
         "parent": os.getpid(),
     }

@@ -8,6 +8,9 @@ Landlock does not hide what `stat` and `readlink` tell: a program can learn whet
 link points, never its content nor the names in a folder. What changes a file without opening it (chmod, chown, utime), and
 extended attributes, are not Landlock's matter, either: the seccomp filter refuses them.
 
+A right to a folder is one to all below it. So of a folder that holds a hidden one each entry is allowed by itself, and the program
+cannot list it: the import system gets the names in it before.
+
 Source of numbers and versions: the kernel's include/uapi/linux/landlock.h and Documentation/userspace-api/landlock.rst.
 """
 
@@ -21,7 +24,7 @@ import struct
 
 TYPE_CHECKING = False  # importing `typing` takes as long as starting the interpreter
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # numbers of the system calls, the same on every machine
@@ -52,9 +55,9 @@ def restrict(_libc: Any, setup: dict[str, Any]) -> None:
     """Restrict this process as `setup["landlock"]` says: the arguments of `restrict_files`. Raises OSError."""
     rules = setup["landlock"]
     if setup["temporary"]:
-        rules = {**rules, "listable": [], "readable": [*rules["readable"], setup["temporary"]]}
-    elif rules["listable"]:
-        _show_modules(rules["listable"], {*setup["modules"]})
+        rules = {**rules, "readable": [*rules["readable"], setup["temporary"]]}
+    else:
+        _keep_listings(rules["hidden"], setup["package_files"])
     restrict_files(**rules)
 
 
@@ -67,24 +70,55 @@ def _make_folder(setup: dict[str, Any]) -> None:
         os.symlink(target, f"{folder}/packages/{name}")  # noqa: PTH211  (as above)
 
 
-def _show_modules(folders: list[str], names: set[str]) -> None:
-    """Let the import system find only modules of these names in folders; others are absent instead of forbidden."""
+def _keep_listings(hidden: list[str], package_files: list[str]) -> None:
+    """Give the import system the names in the folders of its path that cannot be listed: of those of packages, the named ones.
+
+    Others are absent instead of forbidden.
+    """
     import sys
-    from importlib.machinery import PathFinder
 
-    class Finder:
-        def __init__(self, finder: Any) -> None:
-            self._finder = finder
-            self.invalidate_caches = finder.invalidate_caches
+    names: dict[str, set[str]] = {}
+    for file in package_files:
+        names.setdefault(os.path.dirname(file), set()).add(os.path.basename(file))  # noqa: PTH119, PTH120  (pathlib takes long)
+    make_finder, finders = sys.path_hooks[-1], {}
+    for folder in sys.path:
+        real = os.path.realpath(folder)
+        if real in names or any(path.startswith(f"{real}/") for path in hidden):
+            finders[folder] = make_finder(folder)
+            listed = names.get(real) or {*os.listdir(folder)}  # noqa: PTH208
+            vars(finders[folder]).update(_path_cache=listed, _fill_cache=lambda: None)  # those of FileFinder, since Python 3.3
 
-        def find_spec(self, name: str, target: Any = None) -> Any:
-            return self._finder.find_spec(name, target) if name in names else None
+    def find(folder: str) -> Any:
+        if folder in finders:
+            return finders[folder]
+        raise ImportError(folder)
 
-    for folder in folders:
-        PathFinder.find_spec("_", [folder])  # enters its finder into the table
-        finder = sys.path_importer_cache.get(folder)
-        if finder is not None:
-            sys.path_importer_cache[folder] = Finder(finder)
+    sys.path_hooks.insert(0, find)
+    sys.path_importer_cache.update(finders)
+    if package_files:
+        sys.meta_path.append(_PackageMetadata([file for file in package_files if file.endswith((".dist-info", ".egg-info"))]))
+
+
+class _PackageMetadata:
+    """Finds the metadata of packages, for `importlib.metadata`, which would list their folder."""
+
+    def __init__(self, folders: list[str]) -> None:
+        self._folders = folders
+
+    def find_spec(self, *_: Any) -> None:
+        """Find no module: this is for metadata alone."""
+
+    def find_distributions(self, context: Any) -> Iterator[Any]:
+        import re
+        from importlib.metadata import Distribution
+
+        def normal(name: str) -> str:
+            return re.sub(r"[-_.]+", "-", name).lower()
+
+        for folder in self._folders:
+            found = Distribution.at(folder)
+            if os.path.dirname(folder) in context.path and (not context.name or normal(context.name) == normal(found.name)):  # noqa: PTH120
+                yield found
 
 
 def _delete_at_end(folder: str) -> None:
@@ -111,37 +145,55 @@ def _delete_at_end(folder: str) -> None:
 
 def landlock_version() -> int:
     """Return the version of the kernel's interface (1 came with Linux 5.13); 0 if there is none or it is switched off."""
-    return max(0, _system_call(CREATE_RULESET, None, 0, VERSION_FLAG))
+    return max(0, _system_call(_library(), CREATE_RULESET, None, 0, VERSION_FLAG))
 
 
 def restrict_files(
-    readable: Iterable[str], *, listable: Iterable[str] = (), executable: Iterable[str] = (), version: int | None = None
+    readable: Iterable[str],
+    *,
+    hidden: Sequence[str] = (),
+    listable: Iterable[str] = (),
+    executable: Iterable[str] = (),
+    version: int | None = None,
 ) -> int:
     """Leave this thread, and those that it starts, no access to files but reading `readable` and writing to /dev/null.
 
-    Folders in `listable` can be listed, and files in `executable` read and executed. Paths that do not exist are left out.
-    Return the version of the interface that is enforced: `version` at most. Raises OSError if the kernel refuses; then nothing is
-    to be run.
+    Files in `executable` can be read and executed. Nothing in a folder of `hidden` is allowed as a part of another folder. Folders
+    in `listable` can be listed, with all below them. Paths that do not exist are left out. Return the version of the interface that
+    is enforced: `version` at most. Raises OSError if the kernel refuses; then nothing is to be run.
     """
     enforced = min(landlock_version(), version if version is not None else 1_000)
     if not enforced:
         raise OSError(errno.EOPNOTSUPP, "the kernel has no Landlock")
-    ruleset, rights = _create_ruleset(enforced)
+    library = _library()
+    ruleset, rights = _create_ruleset(library, enforced)
     try:
-        for path in readable:
-            _allow(ruleset, path, rights & (READ_FILE | READ_DIR))
+        for paths, allowed in ((readable, READ_FILE | READ_DIR), (executable, READ_FILE | READ_DIR | EXECUTE)):
+            for path in paths:
+                for part in _without(hidden, os.path.realpath(path)):
+                    _allow(library, ruleset, part, rights & allowed)
         for path in listable:
-            _allow(ruleset, path, rights & READ_DIR)
-        for path in executable:
-            _allow(ruleset, path, rights & (READ_FILE | READ_DIR | EXECUTE))
-        _allow(ruleset, os.devnull, rights & (READ_FILE | WRITE_FILE | TRUNCATE))
-        _enforce(ruleset)
+            _allow(library, ruleset, path, rights & READ_DIR)
+        _allow(library, ruleset, os.devnull, rights & (READ_FILE | WRITE_FILE | TRUNCATE))
+        _enforce(library, ruleset)
     finally:
         os.close(ruleset)
     return enforced
 
 
-def _create_ruleset(version: int) -> tuple[int, int]:
+def _without(hidden: Sequence[str], path: str) -> Iterator[str]:
+    """Yield a path, or the parts of it that are not hidden; a link in a folder allows nothing by itself."""
+    below = [each for each in hidden if each.startswith(f"{path}/")]
+    if not below:
+        yield path
+        return
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.path not in hidden and not entry.is_symlink():
+                yield from _without(below, entry.path)
+
+
+def _create_ruleset(library: ctypes.CDLL, version: int) -> tuple[int, int]:
     """Return the descriptor of a ruleset, and the rights on files that it takes away.
 
     Some kernels of distributions report version 6 and lack its scopes: they get the ruleset without.
@@ -153,7 +205,7 @@ def _create_ruleset(version: int) -> tuple[int, int]:
     while True:
         known = [field for field in fields if field is not None]
         attributes = struct.pack(f"={len(known)}Q", *known)
-        ruleset = _system_call(CREATE_RULESET, attributes, len(attributes), 0)
+        ruleset = _system_call(library, CREATE_RULESET, attributes, len(attributes), 0)
         if ruleset >= 0:
             return ruleset, rights
         if ctypes.get_errno() != errno.EINVAL or len(known) < 3:
@@ -161,7 +213,7 @@ def _create_ruleset(version: int) -> tuple[int, int]:
         fields = (*fields[:2], None)
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
+def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -170,22 +222,22 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= FILE_RIGHTS
         rule = struct.pack("=Qi", rights, descriptor)
-        if _system_call(ADD_RULE, ruleset, PATH_BENEATH, rule, 0):
+        if _system_call(library, ADD_RULE, ruleset, PATH_BENEATH, rule, 0):
             raise _system_error("landlock_add_rule")
     finally:
         os.close(descriptor)
 
 
-def _enforce(ruleset: int) -> None:
-    if _library().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+def _enforce(library: ctypes.CDLL, ruleset: int) -> None:
+    if library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise _system_error("prctl")
-    if _system_call(RESTRICT_SELF, ruleset, 0):
+    if _system_call(library, RESTRICT_SELF, ruleset, 0):
         raise _system_error("landlock_restrict_self")
 
 
-def _system_call(number: int, *arguments: int | bytes | None) -> int:
+def _system_call(library: ctypes.CDLL, number: int, *arguments: int | bytes | None) -> int:
     values = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    return int(_library().syscall(ctypes.c_long(number), *values))
+    return int(library.syscall(ctypes.c_long(number), *values))
 
 
 def _library() -> ctypes.CDLL:

@@ -13,11 +13,13 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Thread
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
+
+from ..masking import Mask, secrets_in_environment
 
 Signal: TypeAlias = Literal["traces", "metrics", "logs"]
 Say: TypeAlias = Callable[[str], object]
@@ -63,11 +65,18 @@ def configure_from_environment(say: Say, environ: Mapping[str, str] | None = Non
         return None
     if configured_recorder() is not None:
         return None
-    try:
-        return _configure(exporters)
-    except (ImportError, ValueError, OSError) as error:
-        say(f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a missing part ({EXTRA_HINT})")
-        return None
+    complaints = ExportComplaints()
+    with ExitStack() as stack:
+        stack.enter_context(complaints.collect())
+        try:
+            providers = _configure(exporters)
+        except (ImportError, ValueError, OSError) as error:
+            say(f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a missing part ({EXTRA_HINT})")
+            return None
+        finally:
+            for text in complaints.take_texts():
+                say(f"OpenTelemetry: {text}")
+        return TelemetryExport(providers, complaints, stack.pop_all())
 
 
 @contextmanager
@@ -87,10 +96,7 @@ class TelemetryExport:
 
     providers: list[Any]
     complaints: ExportComplaints
-    _logs_taken: ExitStack = field(default_factory=ExitStack)
-
-    def __post_init__(self) -> None:
-        self._logs_taken.enter_context(self.complaints.collect())
+    _logs_taken: ExitStack
 
     def close(self, say: Say, seconds: float = END_SECONDS) -> None:
         """Send what is left, for so many seconds at most. `say` gets one line if something could not be sent."""
@@ -107,14 +113,23 @@ class TelemetryExport:
 
 
 class ExportComplaints(logging.Handler):
-    """Counts the warnings of OpenTelemetry's own loggers."""
+    """Counts the warnings of OpenTelemetry's own loggers. Those of its configuration are kept, too: they quote variables."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.count = 0
+        self._texts: list[str] | None = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self.count += 1
+        if self._texts is not None:
+            self._texts.append(record.getMessage())
+
+    def take_texts(self) -> list[str]:
+        """Return the different texts so far, without the secrets of the environment; from now on, only count."""
+        mask, texts = Mask(secrets_in_environment(os.environ)), dict.fromkeys(self._texts or ())
+        self.count, self._texts = 0, None
+        return [mask(text) for text in texts]
 
     @contextmanager
     def collect(self) -> Iterator[None]:
@@ -134,7 +149,7 @@ def collector(environ: Mapping[str, str]) -> str:
     url = next((environ[name] for name in names if environ.get(name, "").strip()), "http://localhost:4318")
     try:
         parts = urlsplit(url.strip())
-        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+        return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "the collector"
     except ValueError:
         return "the collector"
 
@@ -142,7 +157,7 @@ def collector(environ: Mapping[str, str]) -> str:
 # ---- the SDK
 
 
-def _configure(exporters: Mapping[Signal, str]) -> TelemetryExport:
+def _configure(exporters: Mapping[Signal, str]) -> list[Any]:
     from opentelemetry.sdk.resources import Resource
 
     from .recorder import VERSION
@@ -150,8 +165,7 @@ def _configure(exporters: Mapping[Signal, str]) -> TelemetryExport:
     named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({"service.version": VERSION, **({} if named else {"service.name": "redraft"})})
     makers = {"traces": _trace_provider, "metrics": _meter_provider, "logs": _event_provider}
-    complaints = ExportComplaints()
-    return TelemetryExport([makers[signal](exporter, resource) for signal, exporter in exporters.items()], complaints)
+    return [makers[signal](exporter, resource) for signal, exporter in exporters.items()]
 
 
 def _queue_size(prefix: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -64,36 +65,70 @@ def enclose(name: str, text: str, nonce: str) -> str:
     """Return the text between delimiters with the nonce, and its control tokens broken up; if it had any, a line says so."""
     shown = without_control_tokens(text)
     enclosed = f"<{name}-{nonce}>\n{shown}\n</{name}-{nonce}>"
-    return enclosed if shown == text else f"{enclosed}\n{CONTROL_NOTICE.replace('{name}', name)}"
+    if shown == text:
+        return enclosed
+    more = INVISIBLE_NOTICE if shown.count("\ufffd") > text.count("\ufffd") else ""
+    return f"{enclosed}\n{CONTROL_NOTICE.replace('{name}', name)}{more}"
 
 
 CONTROL_NOTICE = 'In {name}, "\u2039", "\u2045" and "\u2046" stand for "<", "[" and "]" where those began a control token.'
-_REPLACEMENTS = {"<": "\u2039", "[": "\u2045", "]": "\u2046"}
-_BAR = "[|\uff5c]"  # DeepSeek writes it full-width
+INVISIBLE_NOTICE = ' A "\ufffd" may stand for an invisible character.'
+_REPLACEMENTS = {"<": "\u2039", "\u25c1": "\u2039", "[": "\u2045", "]": "\u2046"}
+_ASCII_FORMS = {0xFF01 + n: 0x21 + n for n in range(94)} | {0xFE64: "<", 0xFE65: ">", 0xFFE8: "|"}  # full-width and small
 _CONTROL_TOKEN = re.compile(
-    rf"""
-    <(?={_BAR}(?!\s)[^<>\u2039|\uff5c]{{1,64}}(?<!\s){_BAR}>        # <|im_start|>, Llama 3, OpenAI's harmony, DeepSeek, Cohere
-       |{_BAR}/?[\w\u2581]{{1,64}}>|/?[\w\u2581]{{1,64}}{_BAR}>       # <|turn>, <turn|>: Gemma 4
-       |/?(?:s|bos|eos|pad|unk|sop|eop|eoh|eoa)>
-       |/?(?:start_of|end_of|beginning_of)_[a-z]{{1,24}}>          # Gemma, MiniMax
-       |/?(?:think|tool_call|tool_response)>                      # Qwen, DeepSeek
-       |(?:seed:[a-z_]{{1,24}}|(?:reserved|unused|extra_id|SPECIAL)_?\d{{1,5}})>
-       |</?SYS>>)                                                 # Llama 2
-    |\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS|THINK|ARGS|CALL_ID
-             |IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|gMASK|sMASK)\]  # Mistral, GLM
-          |{_BAR}/?\w{{1,64}}{_BAR}\]                               # EXAONE
-          |e~\[)
-    |\](?=~!?b[\[\]])                                             # MiniMax
+    r"""
+    <(?=\|(?!\s)[^<>\u2039|]{1,64}(?<!\s)\|>            # <|im_start|>, Llama 3, OpenAI's harmony, DeepSeek, Cohere
+       |\|/?[\w\u2581]{1,64}[|>] | /?[\w\u2581]{1,64}\|>  # <|turn>, <turn|>: Gemma 4; <|DSML|: DeepSeek
+       |(?-i:s)> | (?<!\w<)S> | [ \t]{0,2}/[ \t]{0,2}s[ \t]{0,2}> | </?SYS>>   # Llama 2; not the type in Vec<S>
+       |[ \t]{0,2}/?[ \t]{0,2}(?:
+            (?:bos|eos|eod|pad|unk|sep|cls|mask|sop|eop|eoh|eoa|eot|eom)(?:_token)?       # Cohere, GLM, InternLM
+           |(?:start|end|begin|beginning)[_-]of[_-]\w{1,24}                              # Gemma, MiniMax
+           |think(?:ing)? | arg_(?:key|value) | toolcall | available_tools | role | image
+           |(?:tool|function)_(?:call|response|result|output)s?                          # Qwen, GLM, Nemotron
+           |(?:seed|minimax|antml):\w{1,40} | _(?:user|bot|system|assistant|tool|start|end)
+           |(?:reserved|unused|extra|special|control|ctrl|mask)(?:_id|_token)?[_:]?\d{1,5} | 0x[0-9a-f]{2}
+           |(?:image|audio|video)_(?:soft_)?(?:token|pad|start|end)
+           |fim[_-](?:prefix|middle|suffix|pad) | file_sep | repo_?name | gh_stars | issue_(?:start|comment|closed)   # StarCoder
+           |jupyter_(?:start|text|code|output|script) | commit_(?:before|after|msg) | empty_output
+        )[ \t]{0,2}/?>)
+    |\[(?=[ \t]{0,2}/?[ \t]{0,2}(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS|THINK
+             |CALL_ID|[gs]MASK|unused_?(?:token_?)?\d{1,5}|control_\d{1,5}|@\w{1,24}@)[ \t]{0,2}\]  # Mistral, GLM, Gemma
+          |(?-i:/?(?:ARGS|IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|PREFIX|SUFFIX|MIDDLE|BOS|EOS|EOT|PAD|UNK|CLS|SEP|MASK))\]
+          |\|/?\w{1,64}\|\] | e~\[ | >\[)                 # EXAONE, MiniMax
+    |\](?=~!?b[\[\]]|<\])                                 # MiniMax
+    |\u25c1(?=/?\w{1,64}\u25b7)                           # Kimi
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.IGNORECASE,
 )
+_VARIATION = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_INVISIBLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    f"\U000e0000-\U000e00ff\U000e01f0-\U000e0fff{_VARIATION}"  # Unicode's Default_Ignorable_Code_Point
+)
+_INVISIBLE_CHARACTER = re.compile(f"[{_INVISIBLE}]")
+_HIDDEN_TEXT = re.compile(f"[{_INVISIBLE}]{{4,}}|[\U000e0000-\U000e00ff]|(?<=[{_VARIATION}])[{_VARIATION}]")
+"""Invisible characters that no script and no picture needs: tags, variations of a variation, and runs of any."""
 
 
 def without_control_tokens(text: str) -> str:
-    """Return the text with the first character of every control token replaced by a similar one."""
-    if "<" not in text and "[" not in text and "]" not in text:  # most texts have none, and the search is slow
+    """Return the text with the first character of every control token replaced by a similar one, and hidden text by visible marks.
+
+    A token is found in any case, in full-width forms, and with invisible characters within. The length stays the same.
+    """
+    if text.isascii():
+        if "<" not in text and "[" not in text and "]" not in text:  # most texts have none, and the search is slow
+            return text
+        return _CONTROL_TOKEN.sub(lambda match: _REPLACEMENTS[match[0]], text)
+    text = _HIDDEN_TEXT.sub(lambda match: "\ufffd" * len(match[0]), text)
+    before = [match.start() - n for n, match in enumerate(_INVISIBLE_CHARACTER.finditer(text))]  # as places in the visible text
+    visible = (_INVISIBLE_CHARACTER.sub("", text) if before else text).translate(_ASCII_FORMS)
+    tokens = [(match.start() + bisect_right(before, match.start()), match[0]) for match in _CONTROL_TOKEN.finditer(visible)]
+    if not tokens:
         return text
-    return _CONTROL_TOKEN.sub(lambda match: _REPLACEMENTS[match[0]], text)
+    characters = list(text)
+    for place, first in tokens:
+        characters[place] = _REPLACEMENTS[first]
+    return "".join(characters)
 
 
 def truncate_middle(text: str, max_chars: int) -> tuple[str, int]:
