@@ -279,11 +279,22 @@ def test_side_requests(messages, passes):
 
 def wires():
     """Yield each protocol, with a request whose instructions are a text and one whose message quotes it."""
-    yield ChatWire(), {"messages": [{"role": "system", "content": TITLE}, ASKED]}, {"messages": [{"role": "user", "content": f"{TITLE}!"}]}
+    yield (
+        ChatWire(),
+        {"messages": [{"role": "system", "content": TITLE}, ASKED]},
+        {"messages": [{"role": "user", "content": f"{TITLE}!"}]},
+    )
     yield ResponsesWire(), {"instructions": TITLE, "input": "x"}, {"input": f"{TITLE}!"}
-    yield ResponsesWire(), {"input": [{"role": "developer", "content": TITLE}, ASKED]}, {"input": [{"role": "user", "content": f"{TITLE}!"}]}
+    yield (
+        ResponsesWire(),
+        {"input": [{"role": "developer", "content": TITLE}, ASKED]},
+        {"input": [{"role": "user", "content": f"{TITLE}!"}]},
+    )
     given = {"max_tokens": 9, "messages": [ASKED]}
-    result = [{"type": "tool_use", "id": "t1", "name": "f", "input": {}}], [{"type": "tool_result", "tool_use_id": "t1", "content": TITLE}]
+    result = (
+        [{"type": "tool_use", "id": "t1", "name": "f", "input": {}}],
+        [{"type": "tool_result", "tool_use_id": "t1", "content": TITLE}],
+    )
     turns = [ASKED, {"role": "assistant", "content": result[0]}, {"role": "user", "content": result[1]}]
     yield MessagesWire(), {**given, "system": TITLE}, {**given, "messages": turns}
     yield MessagesWire(), {**given, "system": [{"type": "text", "text": TITLE}]}, {**given, "messages": turns}
@@ -311,7 +322,9 @@ REQUIRED = {
 @pytest.mark.parametrize(("options", "own"), REQUIRED.values(), ids=REQUIRED)
 def test_required_graders_grade_whatever_a_request_names(options, own):
     """What a request names is added to them; their requirements are conditions, and all else together weighs no more than they."""
-    refiner = refiner_of(ScriptedModel([]), graders=["helpfulness"], required_graders=("words:1-5", "judge"), judge=ScriptedModel([]))
+    refiner = refiner_of(
+        ScriptedModel([]), graders=["helpfulness"], required_graders=("words:1-5", "judge"), judge=ScriptedModel([])
+    )
     panel = refiner.prepare(request_of(redraft=options), "t1").refinement.trace.panel
     named = [each.name for each in panel if each.name not in options.get("requirements", ())]
     assert named == ["words:1-5", "judge", *own]

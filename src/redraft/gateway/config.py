@@ -403,7 +403,9 @@ def _profile(name: str, table: Mapping[str, Any], models: Mapping[str, ServedMod
     passing = tuple(values.pop("pass_through", ()))
     if required and (passing or values.get("refine") == "none"):
         avoiding = "pass-through" if passing else "refine = 'none'"
-        raise ConfigError(f"{where}.required-graders and {avoiding} exclude each other: an answer that is not refined is not graded")
+        raise ConfigError(
+            f"{where}.required-graders and {avoiding} exclude each other: an answer that is not refined is not graded"
+        )
     retention = _retention(values, default)
     return Profile(
         name,
