@@ -24,7 +24,7 @@ from .plans.self_refine import GRADING
 from .quality.calibration import labels_text
 from .quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
 from .quality.lineage import llm_graders
-from .text import strip_control_sequences
+from .text import format_usd, strip_control_sequences
 from .usage import Usage
 
 if TYPE_CHECKING:
@@ -272,7 +272,6 @@ class Result(Generic[T_co]):
         """Return one line: the scores, why the run stopped, its usage and, if graders are noisy, the diagnosis."""
         u = self.usage
         tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
-        cost = "unknown" if u.cost is None else f"{u.cost:.4g} USD"
         remark = diagnosis_text(self) if self.score_interval else ""
         best = self.trace.best
         cut = ["cut off at the token limit"] if best and best.truncated else []
@@ -291,7 +290,7 @@ class Result(Generic[T_co]):
             *filter(None, [remark, selection_reason(self.trace)]),
             f"calls {u.calls}",
             f"tokens {tokens}",
-            f"cost {cost}",
+            f"cost {format_usd(u.cost)}",
         ]
         return " · ".join(parts)
 

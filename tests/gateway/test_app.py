@@ -43,7 +43,7 @@ async def test_refined_answer(upstream, tmp_path):
         assert reply.usage.redraft["cost"] == pytest.approx(4 * (10 * 1 + 5 * 2) / 1e6)
         assert raw.headers["x-redraft-iterations"] == "1"
         assert raw.headers["x-redraft-stop"] == "done"
-        assert raw.headers["x-redraft-cost"] == "0.000080"
+        assert raw.headers["x-redraft-cost"] == "0.000080000"
         assert client.gateway.store.find(raw.headers["x-redraft-trace-id"]).facts.outcome == "answered"
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from .. import checks
 from ..errors import BudgetExhaustedError
+from ..text import usd_amount
 from .call_costs import LIMITS, MIN_ANSWER_TOKENS, ZERO_AMOUNTS, Amounts, CostEstimate, add_amounts, subtract_amounts
 
 IDLE_TIMEOUT = 2.0  # seconds that a call waits for amounts reserved for grades while no call is in flight
@@ -228,7 +229,7 @@ class BudgetTracker:
         over = [(name, most) for name, most in self._limits.items() if self.spent[name] > most + FLOAT_TOLERANCE]
         if not over:
             return ""
-        spent = ", ".join(f"{_amount(self.spent[name])} of {_amount(most)} {_unit(name, most)}" for name, most in over)
+        spent = ", ".join(f"{_amount(self.spent[name], name)} of {_amount(most, name)} {_unit(name, most)}" for name, most in over)
         return f"spent {spent}, {EXCESS_TEXT}: {'; '.join(self._excess_causes) or 'spending of earlier or other runs counts'}"
 
     @property
@@ -512,10 +513,11 @@ class BudgetTracker:
 
     def _exhausted_message(self, name: str, amount: float) -> str:
         limit, reserved = self._limits[name], self.reserved[name] + self.held_for_grades[name]
-        also_reserved = f", {_amount(reserved)} reserved" if reserved > FLOAT_TOLERANCE else ""
+        also_reserved = f", {_amount(reserved, name)} reserved" if reserved > FLOAT_TOLERANCE else ""
         state = "is used up" if self.spent[name] or reserved > FLOAT_TOLERANCE else "is too small"
-        status = f"the budget of {_amount(limit)} {_unit(name, limit)} {state}: {_amount(self.spent[name])} spent{also_reserved}"
-        next_step = f"the next step, with the grades of its text, may take {_amount(amount)}"
+        spent = f"{_amount(self.spent[name], name)} spent"
+        status = f"the budget of {_amount(limit, name)} {_unit(name, limit)} {state}: {spent}{also_reserved}"
+        next_step = f"the next step, with the grades of its text, may take {_amount(amount, name)}"
         return f"{status}, {next_step}" + (f"; {self.excess}" if self.excess else "")
 
 
@@ -539,8 +541,10 @@ def _max_answer_tokens(remaining: Amounts, prompts: Amounts, per_token: Amounts)
     return room
 
 
-def _amount(number: float) -> str:
-    """Format a whole number as it is and others with six digits, without an exponent."""
+def _amount(number: float, name: str) -> str:
+    """Format an amount of a limit: USD as everywhere, a whole number as it is, and others with six digits, without an exponent."""
+    if name == "usd":
+        return usd_amount(number)
     return f"{number:.0f}" if float(number).is_integer() else format(Decimal(f"{number:.6g}"), "f")
 
 
