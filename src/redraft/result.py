@@ -19,12 +19,13 @@ from .error_text import error_from_failure
 from .errors import ERROR_TYPES, BudgetExhaustedError, ComputeLimitError, GradingError, ModelError, RedraftError
 from .graders.base import is_of_user
 from .middleware.budget import EXCESS_TEXT
+from .money import format_usd
 from .plans import Plan
 from .plans.self_refine import GRADING
 from .quality.calibration import labels_text
 from .quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
 from .quality.lineage import llm_graders
-from .text import format_usd, strip_control_sequences
+from .text import strip_control_sequences
 from .usage import Usage
 
 if TYPE_CHECKING:

@@ -1,15 +1,13 @@
-"""Text for people: model output made safe for terminals and Markdown, durations, times, money; the size of a text in bytes."""
+"""Text for people: model output made safe for terminals and Markdown, durations and times; and the size of a text in bytes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from math import floor, isfinite, log10
 from typing import Any
 
 CONTROL_SEQUENCES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-USD_DIGITS, LEAST_USD = 4, 1e-9  # significant digits of an amount below 1,000, and the least amount that is shown
 TIME_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 MARKDOWN_ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#~$"} | {
@@ -38,25 +36,6 @@ def format_duration(seconds: float) -> str:
         n, left = divmod(left, size)
         parts += [f"{n} {name}"] if n else []
     return " ".join(parts[:2])
-
-
-def format_usd(usd: float | None) -> str:
-    """Format an amount in USD with its unit: "1,234.50 USD", "0.0004 USD", "0 USD"; "unknown" for None."""
-    return "unknown" if usd is None else f"{usd_amount(usd)} USD"
-
-
-def usd_amount(usd: float) -> str:
-    """Format an amount in USD: "1,234.50", "0.0004", "0".
-
-    It has four significant digits, two decimals at least, and no more zeros than these. Only nothing is shown as 0.
-    """
-    if not usd or not isfinite(usd):
-        return f"{usd:.0f}"
-    if abs(usd) < LEAST_USD:
-        return f"less than {LEAST_USD:.9f}"
-    decimals = max(2, USD_DIGITS - 1 - floor(log10(abs(usd))))
-    whole, _, fraction = f"{usd:,.{decimals}f}".partition(".")
-    return f"{whole}.{fraction.rstrip('0'):0<2}"
 
 
 def pluralize(count: int, noun: str) -> str:

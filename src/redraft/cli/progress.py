@@ -15,9 +15,9 @@ from ..core.records import Candidate, Comparison, Failure, Outcome, Record, Slot
 from ..core.serialize import record_to_json
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..core.trace import Trace
+from ..money import format_usd
 from ..quality.diagnosis import selection_reason
 from ..result import Result, format_score, headline
-from ..text import format_usd
 from ..usage import Usage
 from .output import notice
 

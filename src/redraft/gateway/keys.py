@@ -35,8 +35,9 @@ from .. import checks
 from ..errors import ConfigError, StoreError
 from ..log import log
 from ..middleware.token_bucket import TokenBucket
+from ..money import format_usd, usd_amount
 from ..storage.secure_files import PathLock
-from ..text import format_duration, format_time_in, format_usd, usd_amount
+from ..text import format_duration, format_time_in
 from ..usage import NO_USAGE, Usage
 from .exchange import GatewayError
 from .key_database import MAX_NANODOLLARS, Charge, KeyDatabase, Spending
@@ -334,7 +335,7 @@ class KeyStore:
         with _unavailable_as_503():
             self._settle_again()
             account = (key.id, int(now // DAY))
-            limited = [period for period in PERIODS if key.limits.budget(period) != (None, None)]
+            limited: list[Period] = [period for period in PERIODS if key.limits.budget(period) != (None, None)]
             check = partial(self._check_budgets, key, limited, charge, now) if limited else None
             reservation = self._database.reserve(self._owner, account, charge, now, check)
         return KeyReservation(self, reservation, calls)

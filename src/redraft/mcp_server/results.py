@@ -11,8 +11,8 @@ from ..cards import Measure
 from ..core.records import Candidate
 from ..core.trace import Trace
 from ..grade_report import GradeReport, GraderFeedback, grader_feedback
+from ..money import format_usd
 from ..result import Result, broken_musts, format_score, headline
-from ..text import format_usd
 from ..usage import Usage
 from ..validation.run import ValidationResult
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from .. import checks
 from ..errors import BudgetExhaustedError
-from ..text import usd_amount
+from ..money import usd_amount
 from .call_costs import LIMITS, ZERO_AMOUNTS, Amounts, CostEstimate, add_amounts, subtract_amounts
 
 IDLE_TIMEOUT = 2.0  # seconds that a call waits for amounts reserved for grades while no call is in flight

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from .. import checks
 from ..core.records import Candidate, Feedback, StopReason
 from ..core.trace import PanelGrader, Trace
+from ..money import format_usd
 from ..slot_init import init_by_slots
-from ..text import format_usd
 
 TOLERANCE = 1e-9  # sums of USD are not exact
 NUMBERS = (int, float)

@@ -15,7 +15,8 @@ from statistics import NormalDist, fmean, stdev
 from typing import Any
 
 from ..core.trace import Trace
-from ..text import format_duration, usd_amount, utf8_size
+from ..money import usd_amount
+from ..text import format_duration, utf8_size
 from .dataset import BatchRow
 
 LEVEL = 0.8  # the share of forecasts that shall hold

@@ -10,7 +10,8 @@ from math import sqrt
 from typing import Any
 
 from ..core.records import StopReason
-from ..text import format_usd, strip_control_sequences
+from ..money import format_usd
+from ..text import strip_control_sequences
 from ..usage import Usage
 from .forecast import RunForecast
 from .progress import BatchProgress, Mean, format_price

@@ -9,8 +9,9 @@ from pathlib import Path
 from ..cards import Card, ClassRates, Measure, write_card_file
 from ..documents import read_small_text
 from ..errors import StoreError
+from ..money import format_usd
 from ..quality.calibration import Calibration, LabelPrediction
-from ..text import escape_cell, format_usd, markdown_table
+from ..text import escape_cell, markdown_table
 from . import plots
 from . import statistics as m
 from .report import ValidationReport

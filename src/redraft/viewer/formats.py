@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..text import format_duration, usd_amount
+from ..money import usd_amount
+from ..text import format_duration
 
 UNKNOWN = "–"
 HEAT_STEPS = 10

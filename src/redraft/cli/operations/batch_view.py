@@ -27,10 +27,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ...errors import ConfigError
+from ...money import format_usd, usd_amount
 from ...result import format_score
 from ...runs import BatchPreview, BatchProgress, BatchReport
 from ...runs.progress import format_price
-from ...text import format_usd, pluralize, strip_control_sequences, usd_amount
+from ...text import pluralize, strip_control_sequences
 from .. import output
 from ..terminal import console, grid, plain_table, text_line
 

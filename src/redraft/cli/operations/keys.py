@@ -17,7 +17,7 @@ from ...errors import ConfigError
 from ...gateway.config import configured_folder, configured_names, default_folder
 from ...gateway.key_database import Spending
 from ...gateway.keys import FILE_NAME, NANO, KeyLimits, KeyRing, StoredKey
-from ...text import usd_amount
+from ...money import usd_amount
 from ..output import format_time, notice, warning
 from ..terminal import console, plain_table, text_line
 

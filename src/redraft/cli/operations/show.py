@@ -12,8 +12,8 @@ from ...errors import ConfigError
 from ...gateway.config import configured_folder, default_folder
 from ...gateway.request_store import StoredRequest, find_stored_request
 from ...gateway.request_table import RequestFacts
+from ...money import format_usd
 from ...storage import read_trace
-from ...text import format_usd
 from ..output import format_time
 from ..terminal import console, grid, show_trace, text_line, trace_as_json
 
