@@ -367,7 +367,7 @@ async def test_unknown_usage_counts_as_what_was_reserved():
     """A budget is kept even when a server reports no usage."""
     tracker = BudgetTracker(Budget(output_tokens=100))
     await meter(scripted_call(Reply("a", Usage(1, None, None, cost=None))), tracker)(ASK)
-    assert tracker.spent["output_tokens"] == 50
+    assert tracker.spent["output_tokens"] == pytest.approx(1.05 * 50)  # some servers count more than max_tokens
 
 
 @pytest.mark.parametrize("limits", [{"calls": -1}, {"usd": float("nan")}, {"calls": 1.5}, {"tokens": True}, {"usd": "1"}])

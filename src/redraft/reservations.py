@@ -270,7 +270,7 @@ def _no_need() -> CostEstimate:
 
 def _total(calls: Iterable[CostEstimate]) -> CostEstimate:
     """Return the estimated cost of all the calls."""
-    return reduce(CostEstimate.plus, calls, CostEstimate(ZERO_AMOUNTS, ZERO_AMOUNTS, ZERO_AMOUNTS))
+    return reduce(CostEstimate.plus, calls, CostEstimate(ZERO_AMOUNTS, ZERO_AMOUNTS))
 
 
 def grader_calls(

@@ -19,6 +19,7 @@ from .error_text import error_from_failure
 from .errors import ERROR_TYPES, BudgetExhaustedError, ComputeLimitError, GradingError, ModelError, RedraftError
 from .graders.base import is_of_user
 from .middleware.budget import EXCESS_TEXT
+from .money import format_usd
 from .plans import Plan
 from .plans.self_refine import GRADING
 from .quality.calibration import labels_text
@@ -272,7 +273,6 @@ class Result(Generic[T_co]):
         """Return one line: the scores, why the run stopped, its usage and, if graders are noisy, the diagnosis."""
         u = self.usage
         tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
-        cost = "unknown" if u.cost is None else f"{u.cost:.4g} USD"
         remark = diagnosis_text(self) if self.score_interval else ""
         best = self.trace.best
         cut = ["cut off at the token limit"] if best and best.truncated else []
@@ -291,7 +291,7 @@ class Result(Generic[T_co]):
             *filter(None, [remark, selection_reason(self.trace)]),
             f"calls {u.calls}",
             f"tokens {tokens}",
-            f"cost {cost}",
+            f"cost {format_usd(u.cost)}",
         ]
         return " · ".join(parts)
 

@@ -28,16 +28,44 @@ def test_a_key_is_printed_once_and_works(redraft):
     [_, row] = listed.out.splitlines()
     assert "ci" in row and "active" in row and "0.25 of 5.00" in row and "3 of 100" in row and secret not in listed.out
     [data] = json.loads(redraft("keys", "list", "--json").out)
-    assert data["limits"] == {"usd_per_day": 5.0, "calls_per_day": 100, "requests_per_minute": 60.0}
-    assert data["today"] == {
-        "requests": 1,
-        "charged_usd": 0.25,
-        "reserved_usd": 0.0,
-        "calls": 3,
-        "reserved_calls": 0,
-        "calls_of_unknown_cost": 0,
-    }
+    limits = {"usd_per_day": 5.0, "calls_per_day": 100, "requests_per_minute": 60.0}
+    assert data["limits"] == {**limits, "usd_per_month": None, "calls_per_month": None}
+    assert (
+        data["today"]
+        == data["this_month"]
+        == {
+            "requests": 1,
+            "charged_usd": 0.25,
+            "reserved_usd": 0.0,
+            "calls": 3,
+            "reserved_calls": 0,
+            "calls_of_unknown_cost": 0,
+        }
+    )
     assert data["last_used_at"] and data["expires_at"] is None and data["state"] == "active"
+
+
+@pytest.mark.parametrize(
+    ("limits", "cost", "shown"),
+    [
+        (["--usd-per-day", "0.01"], 0.0004, ["0.0004 of 0.01", "1"]),
+        (["--usd-per-day", "0.000002"], 0.0000015, ["0.0000015 of 0.000002", "1"]),
+        (
+            ["--usd-per-day", "1234.5", "--usd-per-month", "20000"],
+            1000,
+            ["1,000.00 of 1,234.50", "1", "1,000.00 of 20,000.00", "1"],
+        ),
+        (["--calls-per-month", "3"], 0.25, ["0.25", "1", "0.25", "1 of 3"]),
+    ],
+)
+def test_small_and_large_amounts_are_readable(redraft, limits, cost, shown):
+    """The list has as many digits as an amount needs, and columns of the month if a key has a limit for it."""
+    secret = redraft("keys", "add", "ci", *limits).out.strip()
+    with closing(KeyStore(gateway_folder() / FILE_NAME)) as store:
+        store.reserve(store.authenticate({"x-api-key": secret}), cost=cost, calls=1).settle(Usage(calls=1, cost=cost))
+    [head, row] = redraft("keys").out.splitlines()
+    assert row.split("\t")[3 : 3 + len(shown)] == shown
+    assert ("USD this month" in head) is any("month" in word for word in limits)
 
 
 def test_a_key_is_revoked_by_name_or_id(redraft):
@@ -88,6 +116,8 @@ def test_a_profile_that_the_configuration_does_not_have_is_reported(redraft, pat
         (["add", "ci", "--usd-per-day", "0"], "number > 0"),
         (["add", "ci", "--usd-per-day", "nan"], "number > 0"),
         (["add", "ci", "--calls-per-day", "0"], "--calls-per-day"),
+        (["add", "ci", "--usd-per-month", "0"], "number > 0"),
+        (["add", "ci", "--calls-per-month", "1.5"], "--calls-per-month"),
         (["add", "ci", "--requests-per-minute", "inf"], "number > 0"),
         (["add", "ci", "--expires-in-days", "0"], "number > 0"),
         (["add", "ci", "--profile", "/etc/passwd"], "refine/fast"),

@@ -60,13 +60,13 @@ prices = {input = 3, output = 15}
 model = "small"
 judge = "big"
 graders = ["judge", "words:80-200"]
+required-graders = ["answered", "words:1-400"]
 target-score = 0.8
 max_iterations = 1
 budget = {usd = 0.01, calls = 6}
 draft-prompt = "draft.txt"
 maximum = {target-score = 0.95, max-iterations = 2}
 refine = "all"
-pass-through = ["Generate a title"]
 candidates = 3
 store = "full"
 keep-days = 7
@@ -103,9 +103,10 @@ def test_a_whole_file(tmp_path):
                 },
                 {"target_score": 0.95, "max_iterations": 2},
                 "all",
-                ("Generate a title",),
+                (),
                 3,
                 Retention("full", 7, 10),
+                ("answered", "words:1-400"),
             )
         },
         host="0.0.0.0",  # noqa: S104
@@ -118,6 +119,11 @@ def test_a_whole_file(tmp_path):
         log_content=True,
         source=file,
     )
+
+
+def test_texts_that_pass_through():
+    """They are read as they are written."""
+    assert parse(f"{MODEL}[profiles.p]\npass-through = ['Generate a title']").profiles["p"].pass_through == ("Generate a title",)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +164,15 @@ def test_a_whole_file(tmp_path):
         (f"{MODEL}[profiles.p]\ngraders = ['clarty']", "profiles.p.graders: unknown grader 'clarty'; did you mean 'clarity'"),
         (f"{MODEL}[profiles.p]\ngraders = ['graders.py:mine']", "profiles.p.graders: unknown grader"),
         (f"{MODEL}[profiles.p]\ngraders = []", "profiles.p.graders must be a list of names"),
+        (f"{MODEL}[profiles.p]\nrequired-graders = ['clarty']", "profiles.p.required-graders: unknown grader 'clarty'"),
+        (
+            f"{MODEL}[profiles.p]\nrequired-graders = ['judge']\npass-through = ['x']",
+            "profiles.p.required-graders and pass-through exclude each other",
+        ),
+        (
+            f"{MODEL}[profiles.p]\nrequired-graders = ['judge']\nrefine = 'none'",
+            "profiles.p.required-graders and refine = 'none' exclude each other",
+        ),
         (f"{MODEL}[profiles.p]\ntarget-scor = 1", "profiles.p.target-scor: unknown key 'target-scor'; did you mean 'target-score'"),
         (f"{MODEL}[profiles.p]\ntarget-score = 2", "profiles.p: target_score must be a number in [0, 1], got 2"),
         (f"{MODEL}[profiles.p]\nmaximum = {{target-score = 2}}", "profiles.p.maximum.target-score must be a number in [0, 1]"),

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from contextlib import closing, suppress
+from datetime import datetime
+from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,7 @@ from require import as_root
 from redraft.errors import ConfigError, StoreError, StoreLockedError
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.key_database import KeyDatabase
-from redraft.gateway.keys import DAY, FILE_NAME, NANO, KeyLimits, KeyRing, KeyStore
+from redraft.gateway.keys import DAY, FILE_NAME, NANO, KeyLimits, KeyRing, KeyStore, days_of
 from redraft.usage import Usage, unknown_usage
 
 NOON = 20_000 * DAY + DAY / 2
@@ -282,6 +284,74 @@ def test_a_request_counts_on_the_day_it_started(ring, store, clock):
     assert ring.spending_today(ring.stored_keys()[0]).spent == 0.7 * NANO
 
 
+def at(text):
+    """Return the Unix time of a moment in UTC."""
+    return datetime.fromisoformat(f"{text}+00:00").timestamp()
+
+
+MONTHS = [
+    ("2026-11-30 23:59:59", 30, "2026-12-01 00:00"),
+    ("2026-12-01 00:00:00", 31, "2027-01-01 00:00"),
+    ("2026-12-31 23:59:59.9", 31, "2027-01-01 00:00"),
+    ("2027-02-15 12:00:00", 28, "2027-03-01 00:00"),
+    ("2028-02-29 12:00:00", 29, "2028-03-01 00:00"),
+]
+
+
+@pytest.mark.parametrize(("now", "length", "end"), MONTHS)
+def test_a_month_is_one_of_the_calendar_in_utc(now, length, end):
+    """It begins with its first day, whatever its length, and ends with the first moment of the next."""
+    days = days_of("month", at(now))
+    assert (len(days), days.stop * DAY) == (length, at(end)) and int(at(now) // DAY) in days
+    assert (days.start * DAY) == at(f"{now[:8]}01")
+
+
+@pytest.mark.parametrize(
+    ("limits", "cost", "calls", "text"),
+    [
+        ({"usd_per_month": 0.01}, 0.0004, 1, "may spend 0.01 USD a month: 0.01 are spent and 0 reserved, this request may need 0.0004"),
+        ({"calls_per_month": 25}, None, 1, "may make 25 calls a month: 25 calls are made and 0 reserved, this request may need 1"),
+        ({"usd_per_day": 0.001, "usd_per_month": 0.01}, 0.0004, 1, "may spend 0.01 USD a month"),
+    ],
+    ids=["usd", "calls", "both"],
+)  # fmt: skip
+def test_a_budget_of_a_month_lasts_until_the_next(ring, store, clock, limits, cost, calls, text):
+    """It counts all days of the month, refuses until it ends, says when that is, and begins anew."""
+    clock.now = at("2026-11-03 12:00:00")
+    caller = caller_with(ring, store, **limits)
+    for _ in range(25):
+        store.reserve(caller, cost=cost, calls=calls).settle(Usage(calls=calls, cost=cost or 0.0))
+        clock.now += DAY
+    clock.now = at("2026-11-30 12:00:00")
+    error = refusal(store.reserve, caller, cost=cost, calls=calls)
+    assert (error.status, error.code) == (402, "budget_exhausted") and f"'ci' {text}" in error.message
+    assert "(in 12 h)" in error.message
+    clock.now += DAY / 2
+    store.reserve(caller, cost=cost, calls=calls).release()
+    assert ring.spending_this_month(ring.stored_keys()[0]).calls == 0
+
+
+def test_a_day_within_a_month_has_its_own_limit(ring, store, clock):
+    """The budget of the day refuses although the month has room, and resets with the day; what is reserved counts in both."""
+    clock.now = at("2026-11-03 12:00:00")
+    caller = caller_with(ring, store, usd_per_day=1.0, usd_per_month=1.5)
+    open_request = store.reserve(caller, cost=1.0, calls=1)
+    assert refusal(store.reserve, caller, cost=0.1, calls=1).status == 429
+    open_request.settle(Usage(calls=1, cost=1.0))
+    assert "1.00 USD a day" in refusal(store.reserve, caller, cost=0.1, calls=1).message
+    clock.now += DAY
+    assert "1.50 USD a month" in refusal(store.reserve, caller, cost=0.6, calls=1).message
+    store.reserve(caller, cost=0.5, calls=1).settle(None)
+    key = ring.stored_keys()[0]
+    assert (ring.spending_today(key).spent, ring.spending_this_month(key).spent) == (NANO // 2, NANO * 3 // 2)
+
+
+def test_without_a_price_a_limit_of_a_month_in_usd_refuses(ring, store):
+    """As one of a day does."""
+    error = refusal(store.reserve, caller_with(ring, store, usd_per_month=1.0), cost=None, calls=1)
+    assert (error.status, error.code) == (402, "unknown_price")
+
+
 def test_anonymous_callers_have_no_budget(tmp_path, store):
     """Nothing is written for them."""
     caller = store.authenticate({})
@@ -303,12 +373,14 @@ def test_anonymous_callers_have_no_budget(tmp_path, store):
     )
 )
 def test_no_sequence_of_requests_exceeds_a_budget(tmp_path_factory, requests):
-    """As long as requests cost at most what they reserved, spent and reserved together stay within both limits."""
+    """As long as requests cost at most what they reserved, spent and reserved together stay within all limits."""
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
     with KeyRing(folder, clock) as ring, closing(KeyStore(folder / FILE_NAME, clock=clock, monotonic_clock=clock)) as store:
-        caller = caller_with(ring, store, usd_per_day=2.0, calls_per_day=20)
+        caller = caller_with(ring, store, usd_per_day=2.0, calls_per_day=20, usd_per_month=3.0, calls_per_month=30)
         open_requests, spent = [], 0
-        for cents, calls, share, delay in requests:
+        for n, (cents, calls, share, delay) in enumerate(requests):
+            if n == 15:
+                clock.now, spent = clock.now + DAY, 0
             with suppress(GatewayError):
                 open_requests.append((store.reserve(caller, cost=cents / 100, calls=calls), cents / 100, calls, share))
             while len(open_requests) > delay:
@@ -316,12 +388,14 @@ def test_no_sequence_of_requests_exceeds_a_budget(tmp_path_factory, requests):
                 reservation.settle(None if share is None else Usage(calls=calls, cost=cost * share))
             today = ring.spending_today(ring.stored_keys()[0])
             assert today.spent + today.reserved <= 2 * NANO and today.calls + today.reserved_calls <= 20
+            month = ring.spending_this_month(ring.stored_keys()[0])
+            assert month.spent + month.reserved <= 3 * NANO and month.calls + month.reserved_calls <= 30
             assert today.spent >= spent
             spent = today.spent
         for reservation, *_ in open_requests:
             reservation.release()
-        today = ring.spending_today(ring.stored_keys()[0])
-        assert (today.reserved, today.reserved_calls) == (0, 0)
+        month = ring.spending_this_month(ring.stored_keys()[0])
+        assert (month.reserved, month.reserved_calls) == (0, 0)
 
 
 # ---- rates
@@ -477,6 +551,46 @@ def test_keys_that_root_adds_can_be_read_by_the_service(tmp_path):
     with KeyRing(tmp_path) as ring:
         ring.add("ci")
         assert {path.stat().st_uid for path in tmp_path.iterdir()} == {12345}
+
+
+RELEASED = """
+CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT NOT NULL, hash BLOB NOT NULL UNIQUE, created_at REAL NOT NULL,
+                   expires_at REAL, revoked_at REAL, usd_per_day REAL, calls_per_day INTEGER, requests_per_minute REAL,
+                   profiles TEXT NOT NULL);
+CREATE UNIQUE INDEX active_names ON keys (name) WHERE revoked_at IS NULL;
+CREATE TABLE spending (key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL DEFAULT 0,
+                       spent INTEGER NOT NULL DEFAULT 0, calls INTEGER NOT NULL DEFAULT 0,
+                       unknown_calls INTEGER NOT NULL DEFAULT 0, reserved INTEGER NOT NULL DEFAULT 0,
+                       reserved_calls INTEGER NOT NULL DEFAULT 0, used_at REAL NOT NULL, PRIMARY KEY (key, day)) WITHOUT ROWID;
+CREATE TABLE reservations (id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, key TEXT NOT NULL, day INTEGER NOT NULL,
+                           cost INTEGER, calls INTEGER NOT NULL);
+PRAGMA application_id = 1382303607;
+PRAGMA user_version = 1;
+"""
+"""The file of keys of the releases before there were limits of a month."""
+
+
+def test_a_file_of_an_earlier_release_is_continued(tmp_path, clock):
+    """Its keys and limits hold, what was spent counts for the month, and what a killed gateway had reserved is charged."""
+    day, secret = int(clock.now // DAY), "rd-" + "k" * 43
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection, connection:
+        connection.executescript(RELEASED)
+        digest = sha256(secret.encode()).digest()
+        connection.execute("INSERT INTO keys VALUES ('1', 'old', ?, 1, NULL, NULL, 5, 100, NULL, '[\"pass/*\"]')", (digest,))
+        for when, spent in ((day - 60, NANO), (day, NANO // 2)):
+            connection.execute("INSERT INTO spending VALUES ('1', ?, 1, ?, 3, 0, 0, 0, 1)", (when, spent))
+        connection.execute("UPDATE spending SET reserved = 7, reserved_calls = 2 WHERE day = ?", (day,))
+        connection.execute("INSERT INTO reservations VALUES (NULL, 'serve', '1', ?, 7, 2)", (day,))
+    (tmp_path / FILE_NAME).chmod(0o600)
+    with closing(KeyStore(tmp_path / FILE_NAME, clock=clock, monotonic_clock=clock)) as store, KeyRing(tmp_path, clock) as ring:
+        [key] = ring.stored_keys()
+        assert (key.name, key.profiles, key.limits) == ("old", ("pass/*",), KeyLimits(5.0, 100))
+        assert store.authenticate(bearer(secret)).name == "old" and store.recovered == 1
+        assert ring.spending_this_month(key).spent == NANO // 2 + 7
+        ring.add("new", KeyLimits(usd_per_month=3.0))
+        assert ring.stored_keys()[1].limits.usd_per_month == 3.0
+    with KeyRing(tmp_path) as again:
+        assert len(again.stored_keys()) == 2
 
 
 def make_foreign(path):

@@ -19,12 +19,14 @@ from redraft.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
+from redraft.gateway.anthropic_wire import MessagesWire
 from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import Profile
 from redraft.gateway.exchange import Answer, GatewayError, RequestOptions
 from redraft.gateway.profile_models import ConnectedModels
-from redraft.gateway.refining import ProfileRefiner, answer_request, contains_any, gateway_error
+from redraft.gateway.refining import ProfileRefiner, answer_request, gateway_error, is_side_request
 from redraft.gateway.request_options import check_requirements, request_graders, request_settings
+from redraft.gateway.responses_wire import ResponsesWire
 from redraft.models import ScriptedModel
 from redraft.protocols import Reply
 
@@ -234,19 +236,120 @@ def test_rubric_of_a_request():
         request_graders(RequestOptions(rubric=" "), profile)
 
 
-SIDE_REQUESTS = [
-    (("Generate a title",), [{"role": "user", "content": "Generate a title for it"}], True),
-    (("Generate a title",), [{"role": "system", "content": "Generate a title"}, {"role": "user", "content": "x"}], True),
-    (("Generate a title",), [{"role": "user", "content": "Generate a title"}, {"role": "user", "content": "x"}], False),
-    (("Generate a title",), [{"role": "assistant", "content": "Generate a title"}, {"role": "user", "content": "x"}], False),
-    ((), [{"role": "user", "content": "Generate a title"}], False),
-]
+TITLE, ASKED = "Generate a title", {"role": "user", "content": "x"}
+RESULT = [calls_to("look_up").tool_calls[0].as_message_part()]
 
 
-@pytest.mark.parametrize(("texts", "messages", "passes"), SIDE_REQUESTS)
-def test_side_requests(texts, messages, passes):
-    """A text counts in a system message and in the last message of the user, and nowhere else."""
-    assert contains_any(request_of(messages=messages), texts) is passes
+def user(*parts):
+    """Return a user's message with these parts: texts, and an image for None."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    return {"role": "user", "content": [image if part is None else {"type": "text", "text": part} for part in parts]}
+
+
+SIDE_REQUESTS = {
+    "in a system message": ([{"role": "system", "content": f"Hello. {TITLE} now."}, ASKED], True),
+    "in a part of a system message": ([{**user("Hello.", f"{TITLE} now."), "role": "system"}, ASKED], True),
+    "in a developer's message": ([{"role": "developer", "content": f"{TITLE} now."}, ASKED], True),
+    "the last message": ([{"role": "user", "content": TITLE}], True),
+    "the last message, with blanks around it": ([{"role": "user", "content": f" {TITLE}\n"}], True),
+    "the only part of the last message": ([user(TITLE)], True),
+    "before results of tools": (
+        [{"role": "user", "content": TITLE}, {"role": "assistant", "content": None, "tool_calls": RESULT},
+         {"role": "tool", "tool_call_id": "id-look_up", "content": "42"}], True),
+    "in the last message": ([{"role": "user", "content": f"{TITLE} for it"}], False),
+    "in quoted data": ([{"role": "user", "content": f"Sum up:\n\n{TITLE}\n"}], False),
+    "one of several parts": ([user("Sum up:", TITLE)], False),
+    "a part beside an image": ([user(TITLE, None)], False),
+    "an earlier message of the user": ([{"role": "user", "content": TITLE}, {"role": "assistant", "content": "y"}, ASKED], False),
+    "a message of the assistant": ([{"role": "assistant", "content": TITLE}, ASKED], False),
+    "a result of a tool": (
+        [ASKED, {"role": "assistant", "content": None, "tool_calls": RESULT},
+         {"role": "tool", "tool_call_id": "id-look_up", "content": TITLE}], False),
+    "in other letters": ([{"role": "user", "content": TITLE.upper()}], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "passes"), SIDE_REQUESTS.values(), ids=SIDE_REQUESTS)
+def test_side_requests(messages, passes):
+    """A text counts in a message of the system, and if it is the whole last message of the user: data switches nothing off."""
+    request = request_of(messages=messages)
+    assert is_side_request(request, (TITLE,)) is passes
+    assert not is_side_request(request, ())
+
+
+def wires():
+    """Yield each protocol, with a request whose instructions are a text and one whose message quotes it."""
+    yield (
+        ChatWire(),
+        {"messages": [{"role": "system", "content": TITLE}, ASKED]},
+        {"messages": [{"role": "user", "content": f"{TITLE}!"}]},
+    )
+    yield ResponsesWire(), {"instructions": TITLE, "input": "x"}, {"input": f"{TITLE}!"}
+    yield (
+        ResponsesWire(),
+        {"input": [{"role": "developer", "content": TITLE}, ASKED]},
+        {"input": [{"role": "user", "content": f"{TITLE}!"}]},
+    )
+    given = {"max_tokens": 9, "messages": [ASKED]}
+    result = (
+        [{"type": "tool_use", "id": "t1", "name": "f", "input": {}}],
+        [{"type": "tool_result", "tool_use_id": "t1", "content": TITLE}],
+    )
+    turns = [ASKED, {"role": "assistant", "content": result[0]}, {"role": "user", "content": result[1]}]
+    yield MessagesWire(), {**given, "system": TITLE}, {**given, "messages": turns}
+    yield MessagesWire(), {**given, "system": [{"type": "text", "text": TITLE}]}, {**given, "messages": turns}
+
+
+@pytest.mark.parametrize(("wire", "system", "data"), [*wires()], ids=lambda value: getattr(value, "name", ""))
+def test_side_requests_of_every_protocol(wire, system, data):
+    """`system` of Anthropic, `instructions` and developers' messages are messages of the system; results of tools are data."""
+    parsed = [wire.parse({"model": "refine/fast", **body}) for body in (system, data)]
+    assert [is_side_request(request, (TITLE,)) for request in parsed] == [True, False]
+
+
+# ---- graders that a request cannot leave out
+
+REQUIRED = {
+    "no option": ({}, ["helpfulness"]),
+    "graders": ({"graders": ["answered"]}, ["answered"]),
+    "graders, one of them required": ({"graders": ["answered", "words:1-5", "judge"]}, ["answered"]),
+    "a rubric": ({"rubric": "It is short."}, ["judge:rubric"]),
+    "both": ({"graders": ["answered"], "rubric": "conciseness"}, ["answered", "judge:conciseness"]),
+    "requirements": ({"requirements": ["words:1-9"]}, ["helpfulness"]),
+}
+
+
+@pytest.mark.parametrize(("options", "own"), REQUIRED.values(), ids=REQUIRED)
+def test_required_graders_grade_whatever_a_request_names(options, own):
+    """What a request names is added to them; their requirements are conditions, and all else together weighs no more than they."""
+    refiner = refiner_of(
+        ScriptedModel([]), graders=["helpfulness"], required_graders=("words:1-5", "judge"), judge=ScriptedModel([])
+    )
+    panel = refiner.prepare(request_of(redraft=options), "t1").refinement.trace.panel
+    named = [each.name for each in panel if each.name not in options.get("requirements", ())]
+    assert named == ["words:1-5", "judge", *own]
+    assert [each.name for each in panel if each.must] == [*options.get("requirements", ()), "words:1-5"]
+    weights = {each.name: each.weight for each in panel if not each.must}
+    assert sum(weights[name] for name in own) <= weights["judge"] == 1.0
+
+
+async def test_a_request_does_not_outweigh_required_graders():
+    """Whatever it adds, an answer that breaks a required requirement is refined and loses; less work than the profile's is not done."""
+    model = ScriptedModel(["one two three four five six seven", "one two"])
+    refiner = refiner_of(model, graders=None, required_graders=("words:1-5",))
+    options = {"graders": ["words:1-99", "words:1-98", "words:1-97"], "target_score": 0.0, "max_iterations": 0}
+    answer = await answer_to(refiner, redraft=options)
+    assert (answer.text, answer.iterations, model.calls) == ("one two", 1, 2)
+
+
+def test_a_request_to_required_graders_asks_for_no_less():
+    """It may choose more work than the profile's, up to the maximum, and not less."""
+    chosen = [("target_score", 0.95, 0.2, 0.8), ("target_score", 0.95, 0.9, 0.9), ("target_score", 0.95, 1.0, 0.95),
+              ("max_iterations", 4, 0, 2), ("max_iterations", 4, 3, 3), ("max_iterations", 4, 9, 4)]  # fmt: skip
+    for name, most, asked, gets in chosen:
+        settings = {"target_score": 0.8, "max_iterations": 2}
+        profile = Profile("fast", "m", settings=settings, maximum={name: most}, required_graders=("judge",))
+        assert request_settings(request_of(redraft={name: asked}), profile, 60.0)[name] == gets
 
 
 ERRORS = [

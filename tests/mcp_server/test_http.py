@@ -5,6 +5,7 @@ import subprocess
 import threading
 from contextlib import suppress
 from http.client import HTTPConnection
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -13,7 +14,9 @@ import httpx
 import pytest
 from chat_server import writer_and_judge
 
-from redraft.gateway.keys import KeyLimits, KeyRing
+from redraft import Budget
+from redraft.gateway.keys import Caller, KeyLimits, KeyRing
+from redraft.mcp_server.http import CallRefusedError, _check_key
 
 from .conftest import PROGRAM, http_client, http_server
 
@@ -118,6 +121,16 @@ async def test_a_budget_of_a_key_is_kept(tmp_path, serve):
             assert server.calls <= 6
     with KeyRing(tmp_path) as ring:
         assert ring.spending_today(stored).calls == server.calls
+
+
+@pytest.mark.parametrize("limits", [{"usd_per_day": 1.0}, {"usd_per_month": 1.0}])
+def test_a_key_with_a_limit_in_usd_needs_calls_of_bounded_cost(limits):
+    """Without --budget-usd a call may cost anything, so it is refused; a limit of calls alone needs none."""
+    unbounded, bounded = (SimpleNamespace(settings=each) for each in ({}, {"budget": Budget(usd=0.1)}))
+    with pytest.raises(CallRefusedError, match="--budget-usd"):
+        _check_key(Caller("1", "agent", limits=KeyLimits(**limits)), unbounded)
+    _check_key(Caller("1", "agent", limits=KeyLimits(**limits)), bounded)
+    _check_key(Caller("1", "agent", limits=KeyLimits(calls_per_month=6)), unbounded)
 
 
 async def test_a_key_for_models_of_the_gateway_calls_no_tool(tmp_path):

@@ -15,6 +15,7 @@ from ..core.records import Candidate, Comparison, Failure, Outcome, Record, Slot
 from ..core.serialize import record_to_json
 from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..core.trace import Trace
+from ..money import format_usd
 from ..quality.diagnosis import selection_reason
 from ..result import Result, format_score, headline
 from ..usage import Usage
@@ -198,7 +199,6 @@ def candidate_rows(trace: Trace) -> Iterator[tuple[Candidate, str, str]]:
 def format_usage(usage: Usage, seconds: float | None = None) -> str:
     """Format calls, tokens, cost and time on one line; unknown values are named as such."""
     tokens = "unknown" if usage.tokens is None else f"{usage.tokens:,}"
-    cost = "unknown" if usage.cost is None else f"{usage.cost:.4f} USD" if usage.cost else "0 USD"
     cached = f" (+{usage.cached_calls} cached)" if usage.cached_calls else ""
     time = [] if seconds is None else [f"{seconds:.1f} s"]
-    return " · ".join([f"calls {usage.calls}{cached}", f"tokens {tokens}", f"cost {cost}", *time])
+    return " · ".join([f"calls {usage.calls}{cached}", f"tokens {tokens}", f"cost {format_usd(usage.cost)}", *time])

@@ -76,8 +76,9 @@ class Profile:
 
     `model`, `judge`: the name of a table [models.NAME], or a name that `connect` takes; "none" for no judge. `settings`: those of
     `refine`, by name.
-    `maximum`: the largest values of `target_score` and `max_iterations` that a request may choose. `pass_through`: texts; a
-    request whose messages contain one of them is passed on unrefined (titles and tags of chat interfaces).
+    `required_graders`: graders of every answer, whatever a request names. `maximum`: the largest values of `target_score` and
+    `max_iterations` that a request may choose. `pass_through`: texts; a request with one of them in a message of the system, or
+    whose last message of the user is one, is passed on unrefined (titles and tags of chat interfaces).
     `candidates`: how many answers are compared in a turn that calls tools; 1: the call is passed on.
     """
 
@@ -91,6 +92,7 @@ class Profile:
     pass_through: tuple[str, ...] = ()
     candidates: int = 1
     retention: Retention = Retention()
+    required_graders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ PROFILE_KEYS: Mapping[str, ValueKind] = {
     "model": NonBlankText(),
     "judge": NonBlankText(),
     "graders": ANYTHING,
+    "required-graders": ANYTHING,
     "maximum": ANYTHING,
     "refine": Keyword(get_args(RefineTurns)),
     "pass-through": Names('["Generate a title"]'),
@@ -427,12 +430,19 @@ def _profile(name: str, table: Mapping[str, Any], models: Mapping[str, ServedMod
     model = values.pop("model", None) or next(iter(models))
     maximum = _read_table(f"{where}.maximum", values.pop("maximum", {}), MAXIMUM_KEYS)
     graders = _graders(f"{where}.graders", values.pop("graders", None))
+    required = _graders(f"{where}.required-graders", values.pop("required_graders", None)) or ()
     passing = tuple(values.pop("pass_through", ()))
+    if required and (passing or values.get("refine") == "none"):
+        avoiding = "pass-through" if passing else "refine = 'none'"
+        raise ConfigError(
+            f"{where}.required-graders and {avoiding} exclude each other: an answer that is not refined is not graded"
+        )
     retention = _retention(values, default)
     return Profile(
         name,
         model,
         graders=graders,
+        required_graders=required,
         settings=_settings(where, settings, beside),
         maximum=maximum,
         pass_through=passing,

@@ -139,7 +139,7 @@ class Answer:
             "x-redraft-score": None if self.score is None else f"{self.score:.4f}",
             "x-redraft-iterations": str(self.iterations),
             "x-redraft-stop": self.stop or None,
-            "x-redraft-cost": None if self.total.cost is None else f"{self.total.cost:.6f}",
+            "x-redraft-cost": None if self.total.cost is None else f"{self.total.cost:.9f}",
         }
         return {name: value for name, value in values.items() if value is not None}
 

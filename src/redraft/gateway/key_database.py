@@ -20,14 +20,14 @@ from ..storage.schema import ERROR_MESSAGES, open_connection
 from ..storage.secure_files import is_untrusted, make_folder, open_private
 
 APPLICATION_ID = int.from_bytes(b"RdGw")
-SCHEMA = 1
+SCHEMA = 2
 BUSY_MILLISECONDS = 500  # for another process; a transaction of ours takes less than one
 MAX_NANODOLLARS = 10**18  # a thousand million dollars
 Account: TypeAlias = tuple[str, int]  # the id of a key, and a day since 1970
 TABLES = """
 CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT NOT NULL, hash BLOB NOT NULL UNIQUE, created_at REAL NOT NULL,
                    expires_at REAL, revoked_at REAL, usd_per_day REAL, calls_per_day INTEGER, requests_per_minute REAL,
-                   profiles TEXT NOT NULL);
+                   profiles TEXT NOT NULL, usd_per_month REAL, calls_per_month INTEGER);
 CREATE UNIQUE INDEX active_names ON keys (name) WHERE revoked_at IS NULL;
 CREATE TABLE spending (key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL DEFAULT 0,
                        spent INTEGER NOT NULL DEFAULT 0, calls INTEGER NOT NULL DEFAULT 0,
@@ -36,6 +36,8 @@ CREATE TABLE spending (key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER
 CREATE TABLE reservations (id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, key TEXT NOT NULL, day INTEGER NOT NULL,
                            cost INTEGER, calls INTEGER NOT NULL);
 """
+MIGRATIONS = {1: "ALTER TABLE keys ADD COLUMN usd_per_month REAL; ALTER TABLE keys ADD COLUMN calls_per_month INTEGER"}
+"""The statements that make the next schema of each earlier one."""
 CHARGE = """
 UPDATE spending SET reserved = reserved - ?, reserved_calls = reserved_calls - ?, spent = spent + ?, calls = calls + ?,
                     unknown_calls = unknown_calls + ? WHERE key = ? AND day = ?
@@ -44,7 +46,7 @@ UPDATE spending SET reserved = reserved - ?, reserved_calls = reserved_calls - ?
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What a key used in a day: nanodollars and calls that are settled and that are reserved. `used_at`: Unix time.
+    """What a key used in a day or a month: nanodollars and calls that are settled and that are reserved. `used_at`: Unix time.
 
     `unknown_calls`: how many of `calls` had no known cost; `spent` has their estimate, if there was one.
     """
@@ -58,7 +60,8 @@ class Spending:
     used_at: float | None = None
 
 
-SPENDING = f"SELECT {', '.join(field.name for field in fields(Spending))} FROM spending WHERE key = ? AND day = ?"  # noqa: S608
+_SUMS = ", ".join(f"sum({field.name})" for field in fields(Spending) if field.name != "used_at")
+SPENDING = f"SELECT {_SUMS}, max(used_at) FROM spending WHERE key = ? AND day BETWEEN ? AND ?"  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +98,22 @@ class KeyDatabase:
             application, version = (execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
             tables = execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if application == version == tables == 0:
-                for statement in TABLES.split(";"):
-                    execute(statement)
+                self._migrate(TABLES)
                 execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                execute(f"PRAGMA user_version = {SCHEMA}")
             elif application != APPLICATION_ID:
                 raise StoreError(f"{self.label} is an SQLite file of another program; it was left unchanged: name another folder")
+            elif version in MIGRATIONS:
+                self._migrate(MIGRATIONS[version])
             elif version != SCHEMA:
                 raise StoreError(
                     f"{self.label} has schema {version}, this release reads schema {SCHEMA}: use the Redraft that wrote it"
                 )
+
+    def _migrate(self, statements: str) -> None:
+        """Run the statements that lead to the present schema."""
+        for statement in statements.split(";"):
+            self._connection.execute(statement)
+        self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
     @property
     def label(self) -> str:
@@ -116,8 +125,8 @@ class KeyDatabase:
     def key_rows(self) -> list[tuple[Any, ...]]:
         """Return the rows of all keys, revoked ones included, in the order in which they were added."""
         return self._read(
-            "SELECT id, name, hash, created_at, expires_at, revoked_at, usd_per_day, calls_per_day, requests_per_minute, profiles "
-            "FROM keys ORDER BY created_at, rowid"
+            "SELECT id, name, hash, created_at, expires_at, revoked_at, usd_per_day, calls_per_day, requests_per_minute, profiles, "
+            "usd_per_month, calls_per_month FROM keys ORDER BY created_at, rowid"
         )
 
     def add_key(self, row: tuple[Any, ...]) -> bool:
@@ -143,19 +152,20 @@ class KeyDatabase:
 
     # ---- budgets
 
-    def spending(self, key_id: str, day: int) -> Spending:
-        rows = self._read(SPENDING, key_id, day)
-        return Spending(*rows[0]) if rows else Spending()
+    def spending(self, key_id: str, days: range) -> Spending:
+        """Return what a key used in these days since 1970."""
+        [row] = self._read(SPENDING, key_id, days[0], days[-1])
+        return Spending() if row[0] is None else Spending(*row)
 
     def used_at(self) -> dict[str, float]:
         """Return when each key was last used, as Unix time."""
         return dict(self._read("SELECT key, max(used_at) FROM spending GROUP BY key"))
 
-    def reserve(self, owner: str, account: Account, charge: Charge, now: float, check: Callable[[Spending], None] | None) -> int:
+    def reserve(self, owner: str, account: Account, charge: Charge, now: float, check: Callable[[], None] | None) -> int:
         """Reserve a charge and return the id of the reservation. `check` raises if the key has no room for it (None: it has)."""
         with self._errors("written"), self._transaction():
             if check:
-                check(self.spending(*account))
+                check()
             self._connection.execute(
                 "INSERT INTO spending (key, day, requests, reserved, reserved_calls, used_at) VALUES (?, ?, 1, ?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET requests = requests + 1, reserved = reserved + excluded.reserved, "

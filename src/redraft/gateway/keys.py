@@ -1,12 +1,13 @@
-"""Who may use the gateway and how much: API keys, their limits, and what they have spent today.
+"""Who may use the gateway and how much: API keys, their limits, and what they have spent today and this month.
 
 A key is 256 random bits that are shown once; the file has only their SHA-256. Looking a key up costs a hash and a look into a
 dictionary: the keys are in memory, and are read again within a quarter of a second after another process has changed them.
 
 Before a request is worked on, `KeyStore.reserve` sets aside the most that it may cost, and `KeyReservation.settle` replaces that
-by what it did cost, so that many requests at once cannot exceed a budget together. A day is a day in UTC; a request counts on the
-day on which it started. An unknown cost is charged as it was reserved; without a price nothing can be reserved, so a key with a
-limit in USD is refused then. What a killed process had reserved is charged in full, once, at the next start.
+by what it did cost, so that many requests at once cannot exceed a budget together. Days and months are those of the calendar in
+UTC; a request counts on the day on which it started. An unknown cost is charged as it was reserved; without a price nothing can be
+reserved, so a key with a limit in USD is refused then. What a killed process had reserved is charged in full, once, at the next
+start.
 
 Without any key in the file the gateway is open to everyone who reaches it. Revoked keys stay in the file, so revoking the last key
 opens nothing.
@@ -16,9 +17,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from calendar import monthrange
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
@@ -26,12 +29,13 @@ from hmac import compare_digest
 from math import ceil, isfinite
 from pathlib import Path
 from time import monotonic, time
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from .. import checks
 from ..errors import ConfigError, StoreError
 from ..log import log
 from ..middleware.token_bucket import TokenBucket
+from ..money import format_usd, usd_amount
 from ..storage.secure_files import PathLock
 from ..text import format_duration, format_time_in
 from ..usage import NO_USAGE, Usage
@@ -51,30 +55,45 @@ BURST_SECONDS = 10.0  # seconds' worth of requests that a client may send at onc
 RETRY_SETTLE = 5.0  # seconds after which requests in progress may have returned what they reserved
 DAY = 86400
 NANO = 10**9
+EPOCH = date(1970, 1, 1)
+Period: TypeAlias = Literal["day", "month"]
+PERIODS: tuple[Period, ...] = ("day", "month")
+
+
+def days_of(period: Period, now: float) -> range:
+    """Return the days since 1970 of the day or the month in UTC at a Unix time."""
+    today = int(now // DAY)
+    if period == "day":
+        return range(today, today + 1)
+    day = EPOCH + timedelta(days=today)
+    first = today - (day.day - 1)
+    return range(first, first + monthrange(day.year, day.month)[1])
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """The limits of a key; None: no limit. A day is a day in UTC. `calls_per_day` counts calls to models, not requests."""
+    """The limits of a key; None: no limit. Days and months are those in UTC. Calls are calls to models, not requests."""
 
     usd_per_day: float | None = None
     calls_per_day: int | None = None
     requests_per_minute: float | None = None
-
-    @property
-    def has_budget(self) -> bool:
-        """Whether something is limited by the day."""
-        return self.usd_per_day is not None or self.calls_per_day is not None
+    usd_per_month: float | None = None
+    calls_per_month: int | None = None
 
     @property
     def has_usd(self) -> bool:
         """Whether USD are limited."""
-        return self.usd_per_day is not None
+        return self.usd_per_day is not None or self.usd_per_month is not None
+
+    def budget(self, period: Period) -> tuple[float | None, int | None]:
+        """Return the limits in USD and in calls for a period."""
+        return (self.usd_per_day, self.calls_per_day) if period == "day" else (self.usd_per_month, self.calls_per_month)
 
     def __post_init__(self) -> None:
-        checks.positive("usd_per_day", self.usd_per_day, MAX_LIMIT, optional=True)
-        checks.whole_number("calls_per_day", self.calls_per_day, 1, int(MAX_LIMIT), optional=True)
-        checks.positive("requests_per_minute", self.requests_per_minute, MAX_LIMIT, optional=True)
+        for name in ("usd_per_day", "usd_per_month", "requests_per_minute"):
+            checks.positive(name, getattr(self, name), MAX_LIMIT, optional=True)
+        for name in ("calls_per_day", "calls_per_month"):
+            checks.whole_number(name, getattr(self, name), 1, int(MAX_LIMIT), optional=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +145,14 @@ class StoredKey:
     def to_row(self) -> tuple[Any, ...]:
         limits = (self.limits.usd_per_day, self.limits.calls_per_day, self.limits.requests_per_minute)
         times = (self.created_at, self.expires_at, self.revoked_at)
-        return (self.id, self.name, self.hash, *times, *limits, json.dumps(self.profiles))
+        return (self.id, self.name, self.hash, *times, *limits, json.dumps(self.profiles), *self.limits.budget("month"))
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...]) -> Self:
         """Return the key of a row. Raises StoreError for one that Redraft did not write."""
-        key_id, name, digest, created_at, expires_at, revoked_at, usd, calls, requests, profiles = row
+        key_id, name, digest, created_at, expires_at, revoked_at, usd, calls, requests, profiles, *monthly = row
         try:
-            limits, patterns = KeyLimits(usd, calls, requests), tuple(map(str, json.loads(profiles)))
+            limits, patterns = KeyLimits(usd, calls, requests, *monthly), tuple(map(str, json.loads(profiles)))
             return cls(key_id, name, digest, created_at, expires_at, revoked_at, limits, patterns)
         except (ConfigError, TypeError, ValueError, RecursionError) as error:
             raise StoreError(f"key {row[0]!r} is damaged: revoke it and add another") from error
@@ -156,7 +175,10 @@ class KeyRing:
         return [StoredKey.from_row(row) for row in self._database.key_rows()]
 
     def spending_today(self, key: StoredKey) -> Spending:
-        return self._database.spending(key.id, int(self._clock() // DAY))
+        return self._database.spending(key.id, days_of("day", self._clock()))
+
+    def spending_this_month(self, key: StoredKey) -> Spending:
+        return self._database.spending(key.id, days_of("month", self._clock()))
 
     def used_at(self) -> dict[str, float]:
         """Return when each key was last used, by its id, as Unix time."""
@@ -297,7 +319,8 @@ class KeyStore:
         """Set aside the most that a request may cost in USD (None: unknown) and the calls to models that it may make.
 
         Raises GatewayError: 401 if the key is no longer valid, 429 above its rate or while other requests have reserved the rest,
-        402 if the day's budget is exhausted or cannot be enforced because the cost is unknown, 503 if the file cannot be written.
+        402 if the budget of the day or the month is exhausted or cannot be enforced because the cost is unknown, 503 if the file
+        cannot be written.
         """
         if not caller.id:
             return KeyReservation(self, None, calls)
@@ -308,13 +331,20 @@ class KeyStore:
         if key is None or state != "active":
             raise GatewayError(401, "invalid_api_key", f"key {caller.name!r} is {state}", should_retry=False)
         self._check_rate(key)
-        charge, left = Charge(_nanodollars(cost), calls), DAY - now % DAY
+        charge = Charge(_nanodollars(cost), calls)
         with _unavailable_as_503():
             self._settle_again()
             account = (key.id, int(now // DAY))
-            check = partial(_check_budget, key, charge=charge, seconds_left=left) if key.limits.has_budget else None
+            limited: list[Period] = [period for period in PERIODS if key.limits.budget(period) != (None, None)]
+            check = partial(self._check_budgets, key, limited, charge, now) if limited else None
             reservation = self._database.reserve(self._owner, account, charge, now, check)
         return KeyReservation(self, reservation, calls)
+
+    def _check_budgets(self, key: StoredKey, limited: Sequence[Period], charge: Charge, now: float) -> None:
+        """Raise GatewayError if one of these periods has no room for a charge; the later reset comes first."""
+        for period in reversed(limited):
+            days = days_of(period, now)
+            _check_budget(key, period, self._database.spending(key.id, days), charge, days.stop * DAY - now)
 
     def settle(self, reservation: int, charge: Charge) -> None:
         """Replace a reservation by a charge. If the disk does not take it, it is tried again with the next request."""
@@ -386,23 +416,23 @@ def _nanodollars(cost: float | None) -> int | None:
     return min(ceil(cost * NANO), MAX_NANODOLLARS)
 
 
-def _check_budget(key: StoredKey, spending: Spending, charge: Charge, seconds_left: float) -> None:
-    """Raise GatewayError if the day's budget of a key has no room for a charge."""
-    limits = key.limits
+def _check_budget(key: StoredKey, period: Period, spending: Spending, charge: Charge, seconds_left: float) -> None:
+    """Raise GatewayError if the budget of a key for a period has no room for a charge."""
+    usd, calls = key.limits.budget(period)
     resets = f"the budget resets at {format_time_in(seconds_left)} (in {format_duration(seconds_left)})"
-    if limits.calls_per_day is not None:
+    if calls is not None:
         used = f"{spending.calls:,} calls are made and {spending.reserved_calls:,} reserved"
-        limit = f"key {key.name!r} may make {limits.calls_per_day:,} calls a day"
-        room = limits.calls_per_day - spending.calls - charge.calls
+        limit = f"key {key.name!r} may make {calls:,} calls a {period}"
+        room = calls - spending.calls - charge.calls
         _check_room(room, spending.reserved_calls, f"{limit}: {used}, this request may need {charge.calls:,}; {resets}")
-    if limits.usd_per_day is not None:
-        limit = f"key {key.name!r} may spend {_usd(_nanodollars(limits.usd_per_day) or 0)} USD a day"
+    if usd is not None:
+        limit = f"key {key.name!r} may spend {format_usd(usd)} a {period}"
         if charge.cost is None:
             message = f"{limit}, and what this model costs is unknown: its prices must be set in the gateway's configuration"
             raise GatewayError(402, "unknown_price", message, param="model", should_retry=False)
-        used = f"{_usd(spending.spent)} are spent and {_usd(spending.reserved)} reserved"
-        room = (_nanodollars(limits.usd_per_day) or 0) - spending.spent - charge.cost
-        _check_room(room, spending.reserved, f"{limit}: {used}, this request may need {_usd(charge.cost)}; {resets}")
+        used = f"{usd_amount(spending.spent / NANO)} are spent and {usd_amount(spending.reserved / NANO)} reserved"
+        room = (_nanodollars(usd) or 0) - spending.spent - charge.cost
+        _check_room(room, spending.reserved, f"{limit}: {used}, this request may need {usd_amount(charge.cost / NANO)}; {resets}")
 
 
 def _check_room(room: int, reserved: int, message: str) -> None:
@@ -411,9 +441,3 @@ def _check_room(room: int, reserved: int, message: str) -> None:
         raise GatewayError(402, "budget_exhausted", message, should_retry=False)
     if room < reserved:
         raise GatewayError(429, "budget_reserved", message, retry_after=RETRY_SETTLE)
-
-
-def _usd(nanodollars: int) -> str:
-    """Format an amount: as many decimals as are needed to see it, at least two."""
-    text = f"{nanodollars / NANO:,.6f}"
-    return text.rstrip("0").ljust(len(text) - 4, "0")

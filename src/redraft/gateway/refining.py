@@ -6,7 +6,8 @@ What a turn of a conversation gets depends on what the model does with it:
   A call is never rewritten.
 - A turn of text is refined. While it is, the tools are still described to the model, and it cannot call them.
 - With `tool_choice` "required" or a function, the turn must call tools; with "none" it is text.
-- Requests that contain one of the profile's `pass_through` texts, and all requests if `refine` is "none", are answered once.
+- Requests with one of the profile's `pass_through` texts in a message of the system, or that are one, and all requests if `refine`
+  is "none", are answered once.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ..errors import (
     RedraftError,
     ShortageError,
 )
+from ..middleware.messages import SYSTEM_ROLES
 from ..plans import Plan
 from ..plans.self_refine import full_note
 from ..protocols import Store
@@ -146,7 +148,7 @@ class ProfileRefiner:
 
     def is_refined(self, request: ChatRequest) -> bool:
         """Whether the text of an answer is refined."""
-        return self.profile.refine != "none" and not contains_any(request, self.profile.pass_through)
+        return self.profile.refine != "none" and not is_side_request(request, self.profile.pass_through)
 
     def _settings(self, request: ChatRequest, *, refines: bool) -> dict[str, Any]:
         settings = request_settings(request, self.profile, self.limits.deadline)
@@ -177,13 +179,23 @@ def is_begun(message: Message) -> bool:
     return message["role"] == "assistant" and not message.get("tool_calls")
 
 
-def contains_any(request: ChatRequest, texts: Sequence[str]) -> bool:
-    """Whether the last user message or a system message contains one of the texts."""
+def is_side_request(request: ChatRequest, texts: Sequence[str]) -> bool:
+    """Whether one of the texts is in a message of the system, or is the whole last message of the user.
+
+    Part of a user's message may be data, and so are results of tools: they switch nothing off.
+    """
     if not texts:
         return False
-    system = [message_text(m) for m in request.messages if m["role"] in {"system", "developer"}]
-    last = next((message_text(m) for m in reversed(request.messages) if m["role"] == "user"), "")
-    return any(text in message for text in texts for message in (*system, last))
+    system = [message_text(m) for m in request.messages if m["role"] in SYSTEM_ROLES]
+    last = next((m for m in reversed(request.messages) if m["role"] == "user"), None)
+    whole = "" if last is None or has_other_parts(last) else message_text(last).strip()
+    return any(text.strip() == whole or any(text in message for message in system) for text in texts)
+
+
+def has_other_parts(message: Message) -> bool:
+    """Whether a message has parts that are no text, such as images."""
+    content = message["content"]
+    return not isinstance(content, str) and any("text" not in part for part in content or ())
 
 
 def forwarded_body(request: ChatRequest, model: ServedModel) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from ..errors import ConfigError
-from ..graders import Judge, Rubric
+from ..graders import Judge, RequirementGrader, Rubric, as_grader, must, with_weight
 from ..graders.foreign import foreign_grader
 from ..graders.rubric import is_gallery_rubric
 from ..middleware import Budget
@@ -37,7 +37,8 @@ def request_settings(request: ChatRequest, profile: Profile, deadline: float) ->
     settings |= {name: value for name, value in chosen.items() if value is not None}
     for name, value in (("target_score", request.options.target_score), ("max_iterations", request.options.max_iterations)):
         if value is not None:
-            settings[name] = min(value, largest(profile, name))
+            least = own_setting(profile, name) if profile.required_graders else 0
+            settings[name] = max(least, min(value, largest(profile, name)))
     settings["deadline"] = min(settings.get("deadline") or inf, deadline)
     return settings
 
@@ -47,24 +48,34 @@ def largest(profile: Profile, name: str) -> Any:
     if name in profile.maximum:
         value = profile.maximum[name]
         return int(value) if name == "max_iterations" else value
-    default = {field.name: field.default for field in _FIELDS}["max_iterations"]
-    return 1.0 if name == "target_score" else profile.settings.get(name, default)
+    return 1.0 if name == "target_score" else own_setting(profile, name)
 
 
-_FIELDS = tuple(OptionFields.__dataclass_fields__.values())
+def own_setting(profile: Profile, name: str) -> Any:
+    """Return a setting of a profile, else its default."""
+    return profile.settings.get(name, OptionFields.__dataclass_fields__[name].default)
 
 
 def request_graders(options: RequestOptions, profile: Profile) -> Any:
     """Return the graders of a request: those that it names and a judge by its rubric, else those of its profile.
 
-    Raises GatewayError 400 for a grader that a request may not name.
+    The profile's required graders are always among them: requirements as conditions, and the others with at least half the weight
+    of all that a request names. Raises GatewayError 400 for a grader that a request may not name.
     """
+    required = [must(spec) if isinstance(as_grader(spec), RequirementGrader) else spec for spec in profile.required_graders]
     if options.graders is None and options.rubric is None:
-        return profile.graders
-    graders: list[Any] = [_checked_grader(spec, profile) for spec in options.graders or ()]
+        return [*required, *_as_list(profile.graders)] if required else profile.graders
+    graders = [_checked_grader(spec, profile) for spec in options.graders or () if spec not in profile.required_graders]
     if options.rubric is not None:
         graders.append(_judge_by(options.rubric))
-    return graders
+    scorers = sum(isinstance(each, str) for each in required)
+    weight = min(1.0, scorers / len(graders)) if scorers and graders else 1.0
+    return [*required, *(with_weight(grader, weight) for grader in graders)] if required else graders
+
+
+def _as_list(graders: Any) -> list[Any]:
+    """Return the graders of a profile."""
+    return list(graders) if isinstance(graders, list | tuple) else [] if graders is None else [graders]
 
 
 def check_requirements(specs: tuple[str, ...]) -> tuple[str, ...]:
@@ -91,8 +102,7 @@ def _judge_by(rubric: str) -> Judge:
 
 def _checked_grader(spec: str, profile: Profile) -> Any:
     """Return the grader that a request names. Raises GatewayError 400 if it may not."""
-    own = profile.graders if isinstance(profile.graders, list | tuple) else (profile.graders,)
-    if spec in [grader for grader in own if isinstance(grader, str)]:
+    if spec in [grader for grader in _as_list(profile.graders) if isinstance(grader, str)]:
         return spec
     try:
         return foreign_grader(spec, TASK_FIELDS)

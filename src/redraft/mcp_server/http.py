@@ -146,7 +146,7 @@ def _check_key(caller: Caller, limits: CallLimits) -> None:
     if not caller.may_use(OWNER):
         raise CallRefusedError(f"key {caller.name!r} is for {', '.join(caller.profiles)}, and not for tools")
     budget = limits.settings.get("budget")
-    if caller.limits.usd_per_day is not None and (budget is None or budget.usd is None):
+    if caller.limits.has_usd and (budget is None or budget.usd is None):
         raise CallRefusedError(
             f"key {caller.name!r} has a limit in USD, so the cost of a call must be bounded: "
             "whoever starts the server gives --budget-usd"

@@ -11,6 +11,7 @@ from ..cards import Measure
 from ..core.records import Candidate
 from ..core.trace import Trace
 from ..grade_report import GradeReport, GraderFeedback, grader_feedback
+from ..money import format_usd
 from ..result import Result, broken_musts, format_score, headline
 from ..usage import Usage
 from ..validation.run import ValidationResult
@@ -41,7 +42,7 @@ class CallUsage(BaseModel):
         return cls(calls=usage.calls, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cost_usd=usage.cost)
 
     def __str__(self) -> str:
-        cost = "" if self.cost_usd is None or not self.calls else f", {self.cost_usd:.4g} USD"
+        cost = "" if self.cost_usd is None or not self.calls else f", {format_usd(self.cost_usd)}"
         return f"{self.calls} model calls{cost}"
 
 

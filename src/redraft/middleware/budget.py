@@ -4,8 +4,8 @@ With a limit on output tokens, tokens or USD, every call has a `max_tokens` that
 that it can take is reserved: on an endpoint that honours `max_tokens` and reports its usage, no limit is exceeded. On other
 endpoints the excess is at most what was in flight, and `BudgetTracker.excess` reports it.
 
-A call that does not fit waits while other calls may turn out cheaper than reserved. If none can, it is granted by the likely
-tokens of its prompt instead of their upper bound, or refused with a BudgetExhaustedError.
+A call that does not fit waits while other calls may turn out cheaper than reserved. If none can, it is granted what is left, or
+refused with a BudgetExhaustedError.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from math import floor, inf
+from dataclasses import dataclass, replace
+from math import ceil, floor, inf
 from typing import NamedTuple
 
 from .. import checks
 from ..errors import BudgetExhaustedError
-from .call_costs import LIMITS, MIN_ANSWER_TOKENS, ZERO_AMOUNTS, Amounts, CostEstimate, add_amounts, subtract_amounts
+from ..money import usd_amount
+from .call_costs import LIMITS, ZERO_AMOUNTS, Amounts, CostEstimate, add_amounts, subtract_amounts
 
 IDLE_TIMEOUT = 2.0  # seconds that a call waits for amounts reserved for grades while no call is in flight
 FLOAT_TOLERANCE = 1e-9  # sums of USD are not exact
@@ -82,13 +82,9 @@ class Grant:
 
 
 class AnswerRoom(NamedTuple):
-    """How many tokens an answer may have, by the likely tokens of the prompts or their upper bound.
-
-    `limited`: a limit depends on the answer.
-    """
+    """How many tokens an answer may have. `limited`: a limit depends on the answer."""
 
     tokens: float
-    uses_likely: bool
     limited: bool
 
 
@@ -124,7 +120,6 @@ class Reservation:
     max_prompt_bytes: int = 0
     tokens: float = 0.0
     _need: CostEstimate | None = None
-    _prompts: Amounts = field(default_factory=dict)
 
     @property
     def next_share(self) -> dict[str, float]:
@@ -140,14 +135,14 @@ class Reservation:
 
     @property
     def prompt_tokens(self) -> float:
-        """Likely tokens of the prompt of the next call, from the counted tokens of the text; infinite once nothing is held."""
+        """Tokens of the prompt of the next call, from the counted tokens of the text; infinite once nothing is held."""
         if self._need is None or not self.remaining or self.remaining["calls"] < 1:
             return inf
-        return self._need.amounts(self._need.likely, self.tokens)["input_tokens"] / self._need.likely["calls"]
+        return self._need.amounts(self.tokens)["input_tokens"] / self._need.prompts["calls"]
 
-    def hold(self, need: CostEstimate, tokens: float, *, likely: bool) -> dict[str, float]:
+    def hold(self, need: CostEstimate, tokens: float) -> dict[str, float]:
         """Hold what is needed for a text of at most this many tokens."""
-        self._need, self._prompts = need, need.likely if likely else need.upper_bound
+        self._need = need
         self.remaining, self.writing = self.amounts_for(tokens), self.for_text
         return self.remaining
 
@@ -155,7 +150,7 @@ class Reservation:
         """Record the tokens of the text, and return what is needed to grade it."""
         assert self._need is not None
         self.tokens = tokens
-        return self._need.amounts(self._prompts, tokens)
+        return self._need.amounts(tokens)
 
 
 RESERVATION: ContextVar[Reservation | None] = ContextVar("reservation", default=None)
@@ -228,7 +223,7 @@ class BudgetTracker:
         over = [(name, most) for name, most in self._limits.items() if self.spent[name] > most + FLOAT_TOLERANCE]
         if not over:
             return ""
-        spent = ", ".join(f"{_amount(self.spent[name])} of {_amount(most)} {_unit(name, most)}" for name, most in over)
+        spent = ", ".join(f"{_amount(self.spent[name], name)} of {_amount(most, name)} {_unit(name, most)}" for name, most in over)
         return f"spent {spent}, {EXCESS_TEXT}: {'; '.join(self._excess_causes) or 'spending of earlier or other runs counts'}"
 
     @property
@@ -400,11 +395,11 @@ class BudgetTracker:
             return None
         self._active_calls += 1
         drawn = reservation.next_share if reservation and reservation.remaining and not reservation.writing else None
-        amounts = need.amounts(need.likely if fit.uses_likely else need.upper_bound, fit.tokens)
+        amounts = need.amounts(fit.tokens)
         grant = Grant(amounts, int(fit.tokens) if fit.limited else None, drawn)
         self.reserved = add_amounts(self.reserved, amounts)
         if reservation and grades:
-            self.held_for_grades = add_amounts(self.held_for_grades, reservation.hold(grades, fit.tokens, likely=fit.uses_likely))
+            self.held_for_grades = add_amounts(self.held_for_grades, reservation.hold(grades, fit.tokens))
             self._holders.add(reservation)
         elif drawn and reservation and reservation.remaining:
             reservation.remaining, self.held_for_grades = (
@@ -417,24 +412,17 @@ class BudgetTracker:
     def _fit(self, total: CostEstimate, remaining: Amounts, *, alone: bool) -> AnswerRoom | None:
         """Return how many tokens the answer may have; None if it must wait.
 
-        A call that is alone may take all that is left, and counts by the likely tokens of its prompts if necessary.
+        A call that is alone may take all that is left.
         """
-        room, likely = _max_answer_tokens(remaining, total.upper_bound, total.per_token), False
+        room = _max_answer_tokens(remaining, total.prompts, total.per_token)
         if room < total.expected_answer_tokens:
             self.check(total.minimum)
-            if not alone:
-                return None
-            if room < max(total.min_answer_tokens, min(total.expected_answer_tokens, MIN_ANSWER_TOKENS)):
-                room, likely = _max_answer_tokens(remaining, total.likely, total.per_token), True
-            if room < total.min_answer_tokens:
+            if not alone or room < total.min_answer_tokens:
                 return None
         if room == inf:
-            return AnswerRoom(total.expected_answer_tokens, uses_likely=likely, limited=False)
-        return AnswerRoom(
-            min(total.max_answer_tokens, room, max(total.expected_answer_tokens, room // (self._active_calls + 2))),
-            uses_likely=likely,
-            limited=True,
-        )
+            return AnswerRoom(total.expected_answer_tokens, limited=False)
+        share = max(total.expected_answer_tokens, room // (self._active_calls + 2))
+        return AnswerRoom(min(total.max_answer_tokens, room, share), limited=True)
 
     def _remaining(self, reservation: Reservation | None) -> dict[str, float]:
         """Return what is left under each limit for a call that may draw on a reservation."""
@@ -512,10 +500,11 @@ class BudgetTracker:
 
     def _exhausted_message(self, name: str, amount: float) -> str:
         limit, reserved = self._limits[name], self.reserved[name] + self.held_for_grades[name]
-        also_reserved = f", {_amount(reserved)} reserved" if reserved > FLOAT_TOLERANCE else ""
+        also_reserved = f", {_amount(reserved, name)} reserved" if reserved > FLOAT_TOLERANCE else ""
         state = "is used up" if self.spent[name] or reserved > FLOAT_TOLERANCE else "is too small"
-        status = f"the budget of {_amount(limit)} {_unit(name, limit)} {state}: {_amount(self.spent[name])} spent{also_reserved}"
-        next_step = f"the next step, with the grades of its text, may take {_amount(amount)}"
+        spent = f"{_amount(self.spent[name], name)} spent"
+        status = f"the budget of {_amount(limit, name)} {_unit(name, limit)} {state}: {spent}{also_reserved}"
+        next_step = f"the next step, with the grades of its text, may take {_amount(amount, name)}"
         return f"{status}, {next_step}" + (f"; {self.excess}" if self.excess else "")
 
 
@@ -539,9 +528,9 @@ def _max_answer_tokens(remaining: Amounts, prompts: Amounts, per_token: Amounts)
     return room
 
 
-def _amount(number: float) -> str:
-    """Format a whole number as it is and others with six digits, without an exponent."""
-    return f"{number:.0f}" if float(number).is_integer() else format(Decimal(f"{number:.6g}"), "f")
+def _amount(number: float, name: str) -> str:
+    """Format an amount of a limit; calls and tokens are rounded up."""
+    return usd_amount(number) if name == "usd" else str(ceil(number - FLOAT_TOLERANCE))
 
 
 def _unit(name: str, amount: float) -> str:

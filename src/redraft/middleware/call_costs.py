@@ -1,10 +1,14 @@
 """What a model call may cost: tokens of the prompt and of the answer, and their price.
 
-Only the endpoint knows its tokenizer and its chat template. A prompt is therefore estimated twice:
+Only the endpoint knows its tokenizer and its chat template. What a prompt may take is therefore estimated by its own counts:
 
-- The upper bound is one token per byte, which holds for every tokenizer that works on bytes and for every script.
-- The likely number is the highest ratio of tokens to bytes that the endpoint has reported, with a margin. Only reports of
-  prompts and answers at least half as large count; before there is one, the likely number is the upper bound.
+- Texts are of five kinds: what the assistant wrote, and other characters by their bytes in UTF-8: ASCII, most alphabets (2),
+  Chinese, Japanese, Korean and others (3), and emoji and rare characters (4). For each kind counts the highest ratio of tokens to
+  bytes that the endpoint has reported, with a margin that is larger after few reports.
+- Before there is a report for a kind, ASCII has one token per byte, which holds for every tokenizer that works on bytes. Other
+  characters have a quarter more: some tokenizers take them apart before they count. That is the most for a kind, unless the
+  endpoint is seen to count more.
+- An endpoint that counts more tokens in an answer than `max_tokens` allows gets a lower `max_tokens` for what is reserved.
 
 Amounts are kept by limit: calls, input tokens, output tokens, tokens and USD.
 """
@@ -15,6 +19,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
+from operator import add
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..core.task import Message, message_text
@@ -30,7 +35,7 @@ DEFAULT_OUTPUT_TOKENS = 1024  # rough estimate of the tokens of an answer, likew
 
 TEMPLATE_TOKENS = 16  # tokens that a chat template adds to each message, and once more to the prompt
 DEFAULT_SYSTEM_TOKENS = 64  # tokens of a default system message; not counted once the endpoint has reported a prompt
-IMAGE_TOKENS = 2048  # likely tokens of an image, until the endpoint reports more
+LARGE_IMAGE_TOKENS = 2048  # tokens of most large images: so many are expected at least, whatever smaller ones had
 MAX_IMAGE_TOKENS = 16_384  # the most tokens of an image that the documentation of a provider or a server states, but for:
 IMAGE_TOKENS_OF: Mapping[str, int] = {
     "gpt-4o-mini": 48_169,  # 2,833 and 5,667 for each of 8 tiles
@@ -41,7 +46,12 @@ IMAGE_TOKENS_OF: Mapping[str, int] = {
     "claude-": 4_784,  # at the highest resolution
 }
 """The most tokens of an image, by how the name of a model begins."""
-SAFETY_MARGIN = 1.25  # factor on the highest reported ratio: the next text may have a higher one
+MARGIN, FEW_MARGIN = 1.25, 2  # factor on the highest reported ratio: the next text may have a higher one
+FEW_REPORTS = 8  # up to so many reports count as few
+LONG = 200  # bytes of a prompt whose ratio says something about longer ones: its template is a small part of it
+MAX_OVERRUN = 1.25  # tokens for each of max_tokens that an endpoint may count and still be taken to honour it
+OTHERS_PER_BYTE = 1.25  # tokens of a byte that is not ASCII, at most
+FIRST_OVERRUN = 1.05  # what is reserved for each of max_tokens until an endpoint has cut off an answer
 MAX_REPORTS = 32  # reports that are remembered for each kind of text
 DEFAULT_MAX_TOKENS = 8192  # max_tokens of an answer if the request sets none
 EXPECTED_TEXT_TOKENS = 1024  # expected tokens of a text, before the first answer
@@ -64,13 +74,17 @@ def subtract_amounts(one: Amounts, other: Amounts) -> dict[str, float]:
 
 
 class PromptSize(NamedTuple):
-    """What a prompt holds: bytes of ASCII and of other characters in UTF-8, messages, images, and bytes of the schema.
+    """What a prompt holds: bytes of characters by their length in UTF-8, messages, images, and bytes of the schema.
 
-    The schema is separate because only some endpoints add it to the prompt.
+    `written` are the bytes of all characters in messages of the assistant. The schema is separate because only some endpoints add
+    it to the prompt.
     """
 
     ascii: int = 0
-    non_ascii: int = 0
+    of_two: int = 0
+    of_three: int = 0
+    of_four: int = 0
+    written: int = 0
     messages: int = 0
     images: int = 0
     schema: int = 0
@@ -78,17 +92,15 @@ class PromptSize(NamedTuple):
     @property
     def bytes(self) -> int:
         """Bytes of the texts, without the schema."""
-        return self.ascii + self.non_ascii
+        return self.ascii + self.of_two + self.of_three + self.of_four + self.written
 
     def plus(self, other: PromptSize) -> PromptSize:
         """Return the sum of both sizes."""
-        return PromptSize(
-            self.ascii + other.ascii,
-            self.non_ascii + other.non_ascii,
-            self.messages + other.messages,
-            self.images + other.images,
-            self.schema + other.schema,
-        )
+        return PromptSize(*map(add, self, other))
+
+
+FIRST_BYTES = {2: bytes(range(0xC2, 0xE0)), 3: bytes(range(0xE0, 0xF0)), 4: bytes(range(0xF0, 0xF5))}
+"""The first bytes of characters in UTF-8, by the length of the character."""
 
 
 def schema_size(schema: Mapping[str, Any]) -> int:
@@ -104,30 +116,34 @@ def request_size(request: Request, count: Callable[[Mapping[str, Any]], int] = s
 
 def messages_size(messages: Iterable[Message], schema: int = 0) -> PromptSize:
     """Return the size of chat messages, with a schema of this size."""
-    ascii_bytes = other_bytes = count = images = 0
+    ascii_bytes = written = count = images = 0
+    others = PromptSize()
     for message in messages:
         count += 1
         text = message_text(message)
-        if text.isascii():
+        if message["role"] == "assistant":
+            written += utf8_size(text)
+        elif text.isascii():
             ascii_bytes += len(text)
         else:
-            size = text_size(text)
-            ascii_bytes, other_bytes = ascii_bytes + size.ascii, other_bytes + size.non_ascii
+            others = others.plus(text_size(text))
         if tool_calls := message.get("tool_calls") or message.get("function_call"):
-            size = text_size(json_text(tool_calls))
-            ascii_bytes, other_bytes = ascii_bytes + size.ascii, other_bytes + size.non_ascii
+            others = others.plus(text_size(json_text(tool_calls)))
         content = message["content"]
         if not isinstance(content, str) and isinstance(content, list | tuple):
             images += sum(not (isinstance(part, Mapping) and "text" in part) for part in content)
-    return PromptSize(ascii_bytes, other_bytes, count, images, schema)
+    return PromptSize(ascii_bytes, written=written, messages=count, images=images, schema=schema).plus(others)
 
 
 def text_size(text: str) -> PromptSize:
     """Return the size of a text."""
     if text.isascii():
         return PromptSize(len(text))
-    ascii_bytes = len(text.encode("ascii", "ignore"))
-    return PromptSize(ascii_bytes, utf8_size(text) - ascii_bytes)
+    data = text.encode("utf-8", "surrogatepass")
+    of_two, of_three, of_four = (
+        length * (len(data) - len(data.translate(None, first_bytes))) for length, first_bytes in FIRST_BYTES.items()
+    )
+    return PromptSize(len(data) - of_two - of_three - of_four, of_two, of_three, of_four)
 
 
 def json_text(value: Any) -> str:
@@ -148,28 +164,45 @@ def max_image_tokens(model: str) -> int:
     return IMAGE_TOKENS_OF.get(known, MAX_IMAGE_TOKENS)
 
 
-class TokenRate:
-    """The reported tokens per byte of one kind of text, by the size of the prompts.
+def _kinds(size: PromptSize) -> tuple[int, int, int, int, int]:
+    """Return the bytes of each kind of text; a schema is ASCII."""
+    return size.ascii + size.schema, size.of_two, size.of_three, size.of_four, size.written
+
+
+class TokenRates:
+    """The reported tokens per byte of one kind of text, by the size of the prompts or answers.
 
     The ratio of a short prompt is mostly that of its template, and says little of a long one. A text is therefore estimated
-    by the highest ratio among the prompts that were at least half its size.
+    by the highest ratio among those that were not short, or at least half its size.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, margin: float = FEW_MARGIN) -> None:
         self._reports: list[tuple[int, float]] = []  # (bytes, tokens per byte): larger sizes, lower ratios
+        self._few_margin = margin
+        self._count = 0
 
-    def record(self, new_bytes: int, new_ratio: float) -> None:
-        """Record the tokens per byte of a text, those of the chat template included."""
-        for count, ratio in self._reports:
-            if count >= new_bytes and ratio >= new_ratio:
-                return
-        others = [(count, ratio) for count, ratio in self._reports if count > new_bytes or ratio > new_ratio]
-        self._reports = sorted([*others, (new_bytes, new_ratio)])[-MAX_REPORTS:]
+    def record(self, size_bytes: int, ratio: float) -> None:
+        """Record the tokens per byte of a text, in a prompt with those of the chat template."""
+        self._count += 1
+        self._reports = _highest([*self._reports, (size_bytes, ratio)])
 
-    def tokens(self, size_bytes: int) -> float:
-        """Return the likely tokens of a text; one per byte if no prompt of half its size was reported."""
-        ratio = next((ratio for count, ratio in self._reports if 2 * count >= size_bytes), 1.0)
-        return size_bytes * min(1.0, SAFETY_MARGIN * ratio)
+    def ratio(self, size_bytes: int) -> float:
+        """Return the highest ratio of texts that were not short, or of at least half a size; 0 if there is none."""
+        return next((ratio for count, ratio in self._reports if 2 * count >= min(size_bytes, 2 * LONG)), 0.0)
+
+    def tokens(self, size_bytes: int, per_byte: float) -> float:
+        """Return the most tokens that a text is likely to have: `per_byte` of them if there is no report for its size."""
+        margin = self._few_margin if self._count < FEW_REPORTS else MARGIN
+        return size_bytes * (min(per_byte, margin * self.ratio(size_bytes)) or per_byte)
+
+
+def _highest(reports: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return the reports of sizes and ratios without those that another exceeds in both, by size."""
+    kept: list[tuple[int, float]] = []
+    for size, ratio in sorted(reports, reverse=True):
+        if not kept or ratio > kept[-1][1]:
+            kept.append((size, ratio))
+    return kept[:MAX_REPORTS][::-1]
 
 
 @dataclass
@@ -177,30 +210,40 @@ class TokenEstimator:
     """Estimates the tokens of one model at one endpoint, and learns from what the endpoint reports.
 
     Attributes:
-        image_tokens: Likely tokens of an image.
-        max_image_tokens: The most tokens of an image.
+        max_image_tokens: The most tokens of an image, as documented.
+        image_tokens: The most tokens of an image: at first as documented, then by what the endpoint has reported.
         template_tokens: Tokens that the chat template adds to each message.
+        tokens_per_byte: The most tokens of a byte of ASCII: 1, unless the endpoint has reported more.
         longest_answers: Tokens of the longest answer so far, by whether it followed the schema of a judge.
         max_tokens_limit: The highest `max_tokens` that the endpoint accepts, once it has refused one.
     """
 
-    image_tokens: float = IMAGE_TOKENS
     max_image_tokens: int = MAX_IMAGE_TOKENS
+    image_tokens: float = field(init=False)
     template_tokens: int = TEMPLATE_TOKENS
+    tokens_per_byte: float = 1.0
     longest_answers: dict[bool, int] = field(default_factory=dict)
     max_tokens_limit: int | None = None
+    _largest_image: float = 0.0
+    _overrun: float | None = None
     _has_reports: bool = False
-    _ascii_rate: TokenRate = field(default_factory=TokenRate)
-    _other_rate: TokenRate = field(default_factory=TokenRate)
+    _written: TokenRates = field(default_factory=lambda: TokenRates(MARGIN))
+    _rates: tuple[TokenRates, ...] = field(init=False)
 
-    def upper_bound(self, size: PromptSize) -> int:
-        """Return the most tokens that a prompt can have."""
-        return self._most_tokens(size, max(self.image_tokens, self.max_image_tokens))
+    def __post_init__(self) -> None:
+        self.image_tokens = self.max_image_tokens
+        self._rates = (*(TokenRates() for _ in range(4)), self._written)
 
-    def likely_tokens(self, size: PromptSize) -> int:
-        """Return the most tokens that a prompt is likely to have."""
-        texts = self._ascii_rate.tokens(size.ascii + size.schema) + self._other_rate.tokens(size.non_ascii)
-        return min(self.upper_bound(size), ceil(texts) + self._overhead(size, self.image_tokens))
+    def tokens(self, size: PromptSize) -> int:
+        """Return the most tokens that a prompt may have, by what the endpoint has reported."""
+        most = (self.tokens_per_byte, *(max(OTHERS_PER_BYTE, self.tokens_per_byte),) * 4)
+        texts = sum(map(TokenRates.tokens, self._rates, _kinds(size), most))
+        return ceil(texts) + self._overhead(size) + (0 if self._has_reports else DEFAULT_SYSTEM_TOKENS)
+
+    @property
+    def overrun(self) -> float:
+        """The tokens of an answer that the endpoint counts for each of its `max_tokens`, at most."""
+        return FIRST_OVERRUN if self._overrun is None else self._overrun
 
     def expected_answer_tokens(self, *, schema: bool) -> int:
         """Return the number of tokens that is enough for most answers."""
@@ -218,36 +261,47 @@ class TokenEstimator:
     def update(self, size: PromptSize, usage: Usage, answer: PromptSize = PromptSize(), *, schema: bool) -> None:
         """Learn from the usage that the endpoint reports for one call; unknown numbers, and those of refusals, are ignored.
 
-        Its answer counts too: what a model writes is mostly part of the next prompt.
+        Its answer counts for messages of the assistant. It says nothing of others: a model writes what its tokenizer has words for.
         """
         if usage.output_tokens:
             self.longest_answers[schema] = max(self.longest_answers.get(schema, 0), usage.output_tokens)
-            self._record_ratio(answer, usage.output_tokens)
-        if not usage.input_tokens:
+            if answer.bytes:
+                self._written.record(answer.bytes, usage.output_tokens / answer.bytes)
+        if not usage.input_tokens or not size.messages:
             return
         self._has_reports = True
-        if (excess := usage.input_tokens - self._most_tokens(size, self.image_tokens)) > 0:
-            if size.images:
-                self.image_tokens += excess / size.images
-            else:
-                self.template_tokens += ceil(excess / (size.messages + 1))
-        self._record_ratio(size, usage.input_tokens)
+        if size.images:
+            self._note_image(usage.input_tokens / size.images)
+        excess = usage.input_tokens - (size.bytes + size.schema) - self._overhead(size)
+        if excess > 0 and not size.images:  # of its template or of its tokenizer: prompts may be longer, or have more messages
+            self.template_tokens += ceil(excess / (size.messages + 1))
+            if excess < size.bytes:
+                self.tokens_per_byte = max(self.tokens_per_byte, 1 + excess / size.bytes)
+        self._record_prompt(size, usage.input_tokens)
 
-    def _record_ratio(self, size: PromptSize, tokens: int) -> None:
-        """Record the tokens per byte of a text that is mostly of one kind; of others the shares are unknown."""
+    def _record_prompt(self, size: PromptSize, tokens: int) -> None:
+        """Record the tokens per byte of a prompt: of the kind that most of it is, else as a bound for each of its kinds."""
         if size.images or not size.bytes:
             return
-        if 5 * size.non_ascii < size.bytes:
-            self._ascii_rate.record(size.bytes + size.schema, tokens / size.bytes)
-        elif 5 * size.ascii < size.bytes:
-            self._other_rate.record(size.bytes + size.schema, tokens / size.bytes)
+        for rates, count in zip(self._rates, _kinds(size), strict=True):
+            if 5 * count > 4 * size.bytes:
+                rates.record(size.bytes + size.schema, tokens / size.bytes)
+            elif 5 * count > size.bytes and not rates.ratio(count):
+                rates.record(count, tokens / count)
 
-    def _most_tokens(self, size: PromptSize, image_tokens: float) -> int:
-        """Return the most tokens of a prompt whose images have so many each."""
-        return size.bytes + size.schema + self._overhead(size, image_tokens) + (0 if self._has_reports else DEFAULT_SYSTEM_TOKENS)
+    def note_overrun(self, tokens: int, max_tokens: int) -> None:
+        """Learn how many tokens the endpoint counts in an answer that is cut off; that of one that ignores `max_tokens` is not."""
+        if max_tokens <= tokens <= MAX_OVERRUN * max_tokens:
+            self._overrun = max(self._overrun or 1.0, tokens / max_tokens)
 
-    def _overhead(self, size: PromptSize, image_tokens: float) -> int:
-        return self.template_tokens * (size.messages + 1) + ceil(image_tokens * size.images)
+    def _note_image(self, tokens: float) -> None:
+        """Learn the tokens of an image from those of a prompt, its text included."""
+        self._largest_image = max(self._largest_image, tokens)
+        likely = max(LARGE_IMAGE_TOKENS, FEW_MARGIN * self._largest_image)
+        self.image_tokens = max(self._largest_image, min(self.max_image_tokens, likely))
+
+    def _overhead(self, size: PromptSize) -> int:
+        return self.template_tokens * (size.messages + 1) + ceil(self.image_tokens * size.images)
 
 
 # ---- costs
@@ -264,16 +318,14 @@ class CostEstimate:
     """What one call or several may take, by limit.
 
     Attributes:
-        upper_bound: The most that the prompts can take.
-        likely: The most that the prompts are likely to take.
+        prompts: The most that the prompts may take.
         per_token: What each token of the answer takes.
         min_answer_tokens: With fewer tokens for the answer, the call is not made.
         expected_answer_tokens: Tokens that are enough for most answers.
         max_answer_tokens: The most tokens that the answer may have.
     """
 
-    upper_bound: Amounts
-    likely: Amounts
+    prompts: Amounts
     per_token: Amounts
     min_answer_tokens: int = 0
     expected_answer_tokens: int = 0
@@ -282,41 +334,44 @@ class CostEstimate:
     @property
     def minimum(self) -> dict[str, float]:
         """The least for which the calls can be made."""
-        return self.amounts(self.likely, self.min_answer_tokens)
+        return self.amounts(self.min_answer_tokens)
 
     @property
     def expected_amounts(self) -> dict[str, float]:
-        """The most that the prompts can take, with an answer of the expected length."""
-        return self.amounts(self.upper_bound, self.expected_answer_tokens)
+        """The most that the prompts may take, with an answer of the expected length."""
+        return self.amounts(self.expected_answer_tokens)
 
     def plus(self, other: CostEstimate) -> CostEstimate:
         """Return the sum of both, with the answer of this one."""
         return CostEstimate(
-            add_amounts(self.upper_bound, other.upper_bound),
-            add_amounts(self.likely, other.likely),
+            add_amounts(self.prompts, other.prompts),
             add_amounts(self.per_token, other.per_token),
             self.min_answer_tokens,
             self.expected_answer_tokens,
             self.max_answer_tokens,
         )
 
-    def amounts(self, prompts: Amounts, tokens: float) -> dict[str, float]:
+    def amounts(self, tokens: float) -> dict[str, float]:
         """Return the amounts with this many tokens in the answer."""
-        return {name: prompts[name] + (each * tokens if (each := self.per_token[name]) else 0.0) for name in LIMITS}
+        return {name: self.prompts[name] + (each * tokens if (each := self.per_token[name]) else 0.0) for name in LIMITS}
 
 
 class CostEstimator:
     """Estimates what the calls of one model may cost. Without `pricing`, USD are not counted. `model`: its name, for images."""
 
     def __init__(self, pricing: Pricing | None = None, model: str = "") -> None:
-        most = max_image_tokens(model)
-        self.token_estimator = TokenEstimator(min(IMAGE_TOKENS, most), most)
+        self.token_estimator = TokenEstimator(max_image_tokens(model))
         self._input_price, self._output_price = (
             (pricing.cost(usage) or 0.0) / MILLION if pricing else 0.0 for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
         )
         self._last_schema: tuple[Mapping[str, Any] | None, int] = (None, 0)
         self._unknown_usd = None if pricing else 0.0
-        self._per_token = {**ZERO_AMOUNTS, "output_tokens": 1.0, "tokens": 1.0, "usd": self._output_price}
+
+    @property
+    def _per_token(self) -> dict[str, float]:
+        """What each token of `max_tokens` may take."""
+        tokens = self.token_estimator.overrun
+        return {**ZERO_AMOUNTS, "output_tokens": tokens, "tokens": tokens, "usd": tokens * self._output_price}
 
     def schema_size(self, schema: Mapping[str, Any]) -> int:
         """Return the size of a schema, counted once for all requests of a judge, which share it."""
@@ -334,14 +389,13 @@ class CostEstimator:
         """
         tokens = self.token_estimator
         least, expected, most = self._answer_tokens(request, min_tokens, max_tokens_cap)
-        upper_bound = self._prompt_amounts(tokens.upper_bound(size))
-        likely = self._prompt_amounts(min(prompt_tokens, tokens.likely_tokens(size)))
-        return CostEstimate(upper_bound, likely, self._per_token, least, expected, most)
+        prompts = self._prompt_amounts(min(prompt_tokens, tokens.tokens(size)))
+        return CostEstimate(prompts, self._per_token, least, expected, most)
 
     def expected_amounts(self, request: Request, size: PromptSize, max_tokens_cap: int | None) -> dict[str, float]:
         """Return the most that the prompt of a request can take, with an answer of the expected length."""
         _, answer, _ = self._answer_tokens(request, 0, max_tokens_cap)
-        prompt = self.token_estimator.upper_bound(size)
+        prompt = self.token_estimator.tokens(size)
         usd = prompt * self._input_price + answer * self._output_price
         return {"calls": 1, "input_tokens": prompt, "output_tokens": answer, "tokens": prompt + answer, "usd": usd}
 
@@ -360,12 +414,10 @@ class CostEstimator:
         """
         tokens = self.token_estimator
         answer = min(max_answer_tokens or inf, tokens.expected_answer_tokens(schema=max_answer_tokens is not None))
-        upper_bound, likely = (
-            {name: amount + answer * self._per_token[name] for name, amount in self._prompt_amounts(prompt).items()}
-            for prompt in (tokens.upper_bound(size), tokens.likely_tokens(size))
-        )
+        each = self._per_token
+        prompts = {name: amount + answer * each[name] for name, amount in self._prompt_amounts(tokens.tokens(size)).items()}
         shown = {"input_tokens": shown_per_token, "tokens": shown_per_token, "usd": shown_per_token * self._input_price}
-        return CostEstimate(upper_bound, likely, {**ZERO_AMOUNTS, **shown})
+        return CostEstimate(prompts, {**ZERO_AMOUNTS, **shown})
 
     def amounts_of(self, usage: Usage | None) -> dict[str, float | None]:
         """Return what a call used, by limit; None for what is unknown."""

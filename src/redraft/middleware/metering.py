@@ -168,9 +168,12 @@ class MeteredCall:
         """Learn from the usage of a single request; without a limit on anything, there is nothing to estimate."""
         if usage and usage.calls == 1:
             answer = text_size(reply.text) if reply else PromptSize()
-            self.costs.token_estimator.update(self.size, usage, answer, schema=self.request.is_judgement)
+            tokens = self.costs.token_estimator
+            tokens.update(self.size, usage, answer, schema=self.request.is_judgement)
+            if self.granted_max_tokens and usage.output_tokens:
+                tokens.note_overrun(usage.output_tokens, self.granted_max_tokens)
             if self.max_tokens_cap and usage.output_tokens:
-                self.costs.token_estimator.max_tokens_limit = self.max_tokens_cap
+                tokens.max_tokens_limit = self.max_tokens_cap
 
     def expected_amounts(self) -> dict[str, float]:
         """Return what an attempt is expected to take."""

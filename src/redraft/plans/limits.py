@@ -11,6 +11,7 @@ from typing import NamedTuple
 from .. import checks
 from ..core.records import Candidate, Feedback, StopReason
 from ..core.trace import PanelGrader, Trace
+from ..money import format_usd
 from ..slot_init import init_by_slots
 
 TOLERANCE = 1e-9  # sums of USD are not exact
@@ -178,7 +179,7 @@ def shortage_text(limit: str, need: Left, left: Left) -> str:
         case "seconds":
             return f"{needed:.1f} s, {have:.1f} s are left before the deadline"
         case "usd":
-            return f"{needed:.4g} USD, {have:.4g} USD are left of the budget"
+            return f"{format_usd(needed)}, {format_usd(have)} are left of the budget"
         case _:
             return f"{needed:.0f} {limit.replace('_', ' ')}, {have:.0f} {'is' if have == 1 else 'are'} left of the budget"
 

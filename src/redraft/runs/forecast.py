@@ -15,6 +15,7 @@ from statistics import NormalDist, fmean, stdev
 from typing import Any
 
 from ..core.trace import Trace
+from ..money import usd_amount
 from ..text import format_duration, utf8_size
 from .dataset import BatchRow
 
@@ -69,12 +70,12 @@ class RunForecast:
         """Return lines for people."""
         lines = [f"forecast for the other {self.rows:,} rows, from {self.pilot:,} (80 % of forecasts hold):"]
         amounts = (
-            ("calls", self.calls, "{:,.0f}"),
-            ("tokens", self.tokens, "{:,.0f}"),
-            ("cost in USD", self.cost, "{:,.4f}"),
+            ("calls", self.calls, "{:,.0f}".format),
+            ("tokens", self.tokens, "{:,.0f}".format),
+            ("cost in USD", self.cost, usd_amount),
         )
         for name, found, form in amounts:
-            lines.append(f"  {name} {_range_text(found, form.format)}")
+            lines.append(f"  {name} {_range_text(found, form)}")
         lines.append(f"  time {_range_text(self.seconds, format_duration)}")
         if self.uplift:
             lines.append(f"  uplift {_range_text(self.uplift, '{:+.3f}'.format)} (95 %)")

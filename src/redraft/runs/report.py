@@ -10,6 +10,7 @@ from math import sqrt
 from typing import Any
 
 from ..core.records import StopReason
+from ..money import format_usd
 from ..text import strip_control_sequences
 from ..usage import Usage
 from .forecast import RunForecast
@@ -322,10 +323,10 @@ class BatchReport:
     def _payment_line(self) -> str:
         u = self.usage
         tokens = "tokens unknown" if u.tokens is None else f"{u.tokens:,} tokens"
-        cost = "cost unknown" if u.cost is None else f"{u.cost:.4f} USD"
+        cost = "cost unknown" if u.cost is None else format_usd(u.cost)
         saved = ""
         if u.cached_calls:
-            worth = "" if self.cache_savings is None else f", {self.cache_savings:.4f} USD saved"
+            worth = "" if self.cache_savings is None else f", {format_usd(self.cache_savings)} saved"
             saved = f"; {u.cached_calls:,} calls from the cache{worth}"
         return f"paid: {u.calls:,} calls, {tokens}, {cost}{saved}; {self.seconds:.1f} s"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..cards import Card, ClassRates, Measure, write_card_file
 from ..documents import read_small_text
 from ..errors import StoreError
+from ..money import format_usd
 from ..quality.calibration import Calibration, LabelPrediction
 from ..text import escape_cell, markdown_table
 from . import plots
@@ -116,8 +117,7 @@ def card_facts(card: Card) -> Iterator[tuple[str, str]]:
     yield "from", "live judging" if card.source == "live" else f"recorded outputs, read as {card.source}"
     yield "made", card.date
     if card.usage and card.source == "live":
-        cost = card.usage["cost"]
-        yield "calls", f"{card.usage['calls']} in the last run, cost {'unknown' if cost is None else f'{cost:.4g} USD'}"
+        yield "calls", f"{card.usage['calls']} in the last run, cost {format_usd(card.usage['cost'])}"
 
 
 def _shown_scores(calibration: Calibration) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..money import usd_amount
 from ..text import format_duration
 
 UNKNOWN = "–"
@@ -49,9 +50,7 @@ def count(value: float | None, noun: str) -> str:
 
 def money(usd: float | None) -> str:
     """Format an amount in USD."""
-    if usd is None:
-        return UNKNOWN
-    return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.2g}" if usd >= 0.01 else f"${usd:.6f}".rstrip("0")
+    return UNKNOWN if usd is None else f"${usd_amount(usd)}"
 
 
 def seconds(value: float | None) -> str:

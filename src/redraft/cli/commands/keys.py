@@ -10,6 +10,7 @@ from ..command_classes import DefaultGroup
 EPILOG = """\b
 Examples:
   redraft keys add ci --usd-per-day 5 --requests-per-minute 60 --profile refine/fast
+  redraft keys add app --usd-per-day 1 --usd-per-month 20
   redraft keys add anna --profile "pass/*" --expires-in-days 90
   redraft keys
   redraft keys list --json
@@ -18,8 +19,8 @@ Examples:
 \b
 A gateway without keys serves everyone who reaches it; with the first key it asks all for one.
 A running gateway notices within a second. Keys are stored as hashes: a key is shown once, by
-`redraft keys add`. A day is a day in UTC. A limit in USD refuses models whose prices are
-unknown, and a request that could exceed it at worst.
+`redraft keys add`. Days and months are those of the calendar in UTC. A limit in USD refuses
+models whose prices are unknown, and a request that could exceed it at worst.
 Exit codes: 0 done, 1 the keys cannot be read or written, 2 usage.
 """
 
@@ -44,6 +45,8 @@ def keys() -> None:
 @click.argument("name")
 @click.option("--usd-per-day", type=options.POSITIVE, metavar="USD", help="Spend at most USD a day.")
 @click.option("--calls-per-day", type=options.COUNT, metavar="N", help="Make at most N calls to models a day.")
+@click.option("--usd-per-month", type=options.POSITIVE, metavar="USD", help="Spend at most USD a month.")
+@click.option("--calls-per-month", type=options.COUNT, metavar="N", help="Make at most N calls to models a month.")
 @click.option("--requests-per-minute", type=options.POSITIVE, metavar="N", help="Answer at most N requests a minute.")
 @click.option(
     "--profile",
@@ -61,6 +64,8 @@ def add(
     *,
     usd_per_day: float | None,
     calls_per_day: int | None,
+    usd_per_month: float | None,
+    calls_per_month: int | None,
     requests_per_minute: float | None,
     profiles: tuple[str, ...],
     expires_in_days: float | None,
@@ -72,7 +77,7 @@ def add(
     from ...gateway.keys import KeyLimits
     from ..operations.keys import add_key, gateway_folder
 
-    limits = KeyLimits(usd_per_day, calls_per_day, requests_per_minute)
+    limits = KeyLimits(usd_per_day, calls_per_day, requests_per_minute, usd_per_month, calls_per_month)
     add_key(gateway_folder(folder, config), name, limits, profiles, expires_in_days, config=config, as_json=as_json)
 
 
@@ -81,7 +86,7 @@ def add(
 @options.as_json
 @options.debug
 def list_(folder: str | None, config: str | None, *, as_json: bool) -> None:
-    """List the keys: what each may do, what it spent today, and when it was last used. `redraft keys` alone does the same."""
+    """List the keys: what each may do, what it spent, and when it was last used. `redraft keys` alone does the same."""
     from ..operations.keys import gateway_folder, list_keys
 
     list_keys(gateway_folder(folder, config), as_json=as_json)

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import click
 
 from ...errors import ConfigError
+from ...money import format_usd, usd_amount
 from ...storage.journal import Journal, Status
 from ...storage.recovery import salvage as recover
 from ...storage.secure_files import AtomicFile
@@ -148,7 +149,8 @@ def _facts(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
     facts = {name: value for name, value in metadata.items() if name not in INTERNAL}
     report = {name: value for name, value in (metadata.get("report") or {}).items() if name not in {*ELSEWHERE, *SUMMARIZED}}
-    report |= {name: "unknown" for name in ("tokens", "cost") if name in report and report[name] is None}
+    report |= {"tokens": "unknown"} if report.get("tokens", 0) is None else {}
+    report |= {"cost": format_usd(report["cost"])} if report.get("cost", 0) != 0 else {}
     for name, value in {**facts, **report, **budget_and_priors(metadata.get("report") or {})}.items():
         if value not in (None, "", 0, False, [], {}):
             yield name.replace("_", " "), _format_value(value)
@@ -156,7 +158,8 @@ def _facts(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _format_value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{_format_value(v)} {k.replace('_', ' ')}" for k, v in value.items() if v)
+        parts = ((usd_amount(v) if k == "usd" else _format_value(v), k) for k, v in value.items() if v)
+        return ", ".join(f"{amount} {name.replace('_', ' ')}" for amount, name in parts)
     if isinstance(value, list):
         return " to ".join(map(_format_value, value))
     if isinstance(value, float):

@@ -28,6 +28,7 @@ from rich.text import Text
 
 from ...documents import open_regular
 from ...errors import ConfigError
+from ...money import format_usd, usd_amount
 from ...result import format_score
 from ...runs import BatchPreview, BatchProgress, BatchReport
 from ...runs.progress import format_price
@@ -40,10 +41,6 @@ TEXT_INTERVAL = 30.0  # seconds between two lines of text
 POLL_INTERVAL = 0.25  # seconds between two updates of the progress
 FIRST = 3  # unreadable rows shown at the end
 SAMPLE = 1200  # characters of a message shown in a preview
-
-
-def money(usd: float | None) -> str:
-    return "unknown" if usd is None else f"{usd:,.4f} USD" if usd else "0 USD"
 
 
 def number(n: float | None) -> str:
@@ -207,9 +204,9 @@ def _calls(p: BatchProgress) -> str:
 
 
 def _cost(p: BatchProgress) -> str:
-    projected = [] if p.projected_cost is None else [f"about {money(p.projected_cost)} in all"]
+    projected = [] if p.projected_cost is None else [f"about {format_usd(p.projected_cost)} in all"]
     price = [] if p.price is None else [format_price(p.price, p.price_unit)]
-    return " · ".join([f"{money(p.usage.cost)} so far", *projected, f"{number(p.usage.tokens)} tokens", *price])
+    return " · ".join([f"{format_usd(p.usage.cost)} so far", *projected, f"{number(p.usage.tokens)} tokens", *price])
 
 
 def _score(p: BatchProgress) -> str:
@@ -240,8 +237,8 @@ def show_preview(preview: BatchPreview, *, as_json: bool) -> None:
     figures = grid()
     for what, span in (("calls", preview.calls), ("tokens", preview.tokens)):
         figures.add_row(what, _span(span, getattr(preview.expected, what, None)))
-    cost = "unknown" if preview.cost is None else f"{_span(preview.cost, getattr(preview.expected, 'cost', None), 4)} USD"
-    figures.add_row("cost", cost)
+    likely = getattr(preview.expected, "cost", None)
+    figures.add_row("cost", "unknown" if preview.cost is None else f"{_span(preview.cost, likely, usd_amount)} USD")
     out.print(figures)
     out.print(text_line("no model was called, nothing was written", "dim"))
 
@@ -264,11 +261,11 @@ def _excerpt(message: Mapping[str, Any]) -> Text:
     return Text(text if len(text) <= SAMPLE else f"{text[:SAMPLE]} … ({len(text) - SAMPLE:,} characters more)")
 
 
-def _span(span: Sequence[float], likely: float | None, digits: int = 0) -> str:
-    low, high = (f"{n:,.{digits}f}" for n in span)
+def _span(span: Sequence[float], likely: float | None, form: Callable[[float], str] = "{:,.0f}".format) -> str:
+    low, high = map(form, span)
     if low == high:
         return low
-    return f"{low} to {high}" if likely is None else f"likely {likely:,.{digits}f} (between {low} and {high})"
+    return f"{low} to {high}" if likely is None else f"likely {form(likely)} (between {low} and {high})"
 
 
 def show_report(report: BatchReport) -> None:
@@ -307,18 +304,18 @@ def _iterations(report: BatchReport) -> Table:
         table.add_row(
             str(row["iteration"]),
             f"{row['rows']:,}",
-            _or_dash(row["gain"], "+.3f"),
+            _or_dash(row["gain"], "{:+.3f}".format),
             f"{row['calls']:,}",
-            "unknown" if row["cost"] is None else f"{row['cost']:,.4f}",
-            _or_dash(row["calls_per_point"], ",.2f"),
-            _or_dash(row["usd_per_point"], ",.6f"),
+            "unknown" if row["cost"] is None else usd_amount(row["cost"]),
+            _or_dash(row["calls_per_point"], "{:,.2f}".format),
+            _or_dash(row["usd_per_point"], usd_amount),
         )
     return table
 
 
-def _or_dash(value: float | None, form: str) -> str:
+def _or_dash(value: float | None, form: Callable[[float], str]) -> str:
     """Format a number, or a dash for None."""
-    return "–" if value is None else format(value, form)
+    return "–" if value is None else form(value)
 
 
 HOST = "127.0.0.1"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,10 +17,11 @@ from ...errors import ConfigError
 from ...gateway.config import configured_folder, configured_names, default_folder
 from ...gateway.key_database import Spending
 from ...gateway.keys import FILE_NAME, NANO, KeyLimits, KeyRing, StoredKey
+from ...money import usd_amount
 from ..output import format_time, notice, warning
 from ..terminal import console, plain_table, text_line
 
-KeyEntry: TypeAlias = tuple[StoredKey, Spending, float | None]  # with what it used today, and when it was last used
+KeyEntry: TypeAlias = tuple[StoredKey, Spending, Spending, float | None]  # what it used today and this month, and when last
 
 
 def gateway_folder(folder: str | None, config: str | None) -> Path:
@@ -46,7 +49,7 @@ def add_key(
         is_first = not ring.stored_keys()
         key, secret = ring.add(name, limits, profiles, expires_in_days)
     if as_json:
-        click.echo(json.dumps({"key": secret, **_as_data(key, Spending(), None)}, indent=2))
+        click.echo(json.dumps({"key": secret, **_as_data(key, Spending(), Spending(), None)}, indent=2))
     else:
         click.echo(secret)
     notice(f"key {key.name!r} ({key.id}) added to {str(folder)!r}; it is shown only now")
@@ -58,7 +61,7 @@ def add_key(
 
 
 def list_keys(folder: Path, *, as_json: bool) -> None:
-    """Print all keys with their limits and what they used today; never a key itself."""
+    """Print all keys with their limits and what they used; never a key itself."""
     entries = _entries(folder)
     if as_json:
         click.echo(json.dumps([_as_data(*entry) for entry in entries], indent=2))
@@ -76,43 +79,47 @@ def _entries(folder: Path) -> list[KeyEntry]:
     if not (folder / FILE_NAME).exists():
         return []
     with KeyRing(folder) as ring:
-        used_at = ring.used_at()
-        return [(key, ring.spending_today(key), used_at.get(key.id)) for key in ring.stored_keys()]
+        return [_entry(ring, key, ring.used_at()) for key in ring.stored_keys()]
+
+
+def _entry(ring: KeyRing, key: StoredKey, used_at: Mapping[str, float]) -> KeyEntry:
+    return key, ring.spending_today(key), ring.spending_this_month(key), used_at.get(key.id)
 
 
 def revoke_key(folder: Path, name: str, *, as_json: bool) -> None:
     """Revoke a key."""
     with KeyRing(folder) as ring:
         key = ring.revoke(name)
-        spending, used_at = ring.spending_today(key), ring.used_at().get(key.id)
+        entry = _entry(ring, key, ring.used_at())
     if as_json:
-        click.echo(json.dumps(_as_data(key, spending, used_at), indent=2))
+        click.echo(json.dumps(_as_data(*entry), indent=2))
     notice(f"key {key.name!r} ({key.id}) revoked")
 
 
-def _as_data(key: StoredKey, spending: Spending, used_at: float | None) -> dict[str, Any]:
+def _as_data(key: StoredKey, today: Spending, this_month: Spending, used_at: float | None) -> dict[str, Any]:
     return {
         "id": key.id,
         "name": key.name,
         "state": key.state(time()),
         "profiles": list(key.profiles),
-        "limits": {
-            "usd_per_day": key.limits.usd_per_day,
-            "calls_per_day": key.limits.calls_per_day,
-            "requests_per_minute": key.limits.requests_per_minute,
-        },
-        "today": {
-            "requests": spending.requests,
-            "charged_usd": spending.spent / NANO,
-            "reserved_usd": spending.reserved / NANO,
-            "calls": spending.calls,
-            "reserved_calls": spending.reserved_calls,
-            "calls_of_unknown_cost": spending.unknown_calls,
-        },
+        "limits": asdict(key.limits),
+        "today": _spending_data(today),
+        "this_month": _spending_data(this_month),
         "created_at": _timestamp(key.created_at),
         "expires_at": _timestamp(key.expires_at),
         "revoked_at": _timestamp(key.revoked_at),
         "last_used_at": _timestamp(used_at),
+    }
+
+
+def _spending_data(spending: Spending) -> dict[str, Any]:
+    return {
+        "requests": spending.requests,
+        "charged_usd": spending.spent / NANO,
+        "reserved_usd": spending.reserved / NANO,
+        "calls": spending.calls,
+        "reserved_calls": spending.reserved_calls,
+        "calls_of_unknown_cost": spending.unknown_calls,
     }
 
 
@@ -124,23 +131,27 @@ def _print_table(entries: list[KeyEntry]) -> None:
     table = plain_table()
     for heading in ("id", "name", "state"):
         table.add_column(heading, overflow="fold")
-    for heading in ("USD today", "calls today", "requests/min"):
+    by_month = any(key.limits.budget("month") != (None, None) for key, *_ in entries)
+    months = ("USD this month", "calls this month") if by_month else ()
+    for heading in ("USD today", "calls today", *months, "requests/min"):
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("models", "expires", "last used"):
         table.add_column(heading, overflow="fold")
-    for key, spending, used_at in entries:
-        cells = (key.id, key.name, key.state(time()), *_figures(key.limits, spending), ", ".join(key.profiles) or "all")
+    for key, today, this_month, used_at in entries:
+        monthly = _figures(*key.limits.budget("month"), this_month) if by_month else ()
+        rate = "" if key.limits.requests_per_minute is None else f"{key.limits.requests_per_minute:g}"
+        figures = (*_figures(*key.limits.budget("day"), today), *monthly, rate)
+        cells = (key.id, key.name, key.state(time()), *figures, ", ".join(key.profiles) or "all")
         table.add_row(*map(text_line, cells), _date(key.expires_at, "never"), _date(used_at, "never"))
     console(stderr=False).print(table)
 
 
-def _figures(limits: KeyLimits, spending: Spending) -> tuple[str, str, str]:
-    """Return what was spent of each limit today; "+ ?" stands for calls of unknown cost."""
-    usd = f"{spending.spent / NANO:,.2f}{' + ?' if spending.unknown_calls else ''}"
+def _figures(usd_limit: float | None, calls_limit: int | None, spending: Spending) -> tuple[str, str]:
+    """Return what was spent of the limits of a period; "+ ?" stands for calls of unknown cost."""
+    usd = f"{usd_amount(spending.spent / NANO)}{' + ?' if spending.unknown_calls else ''}"
     return (
-        usd if limits.usd_per_day is None else f"{usd} of {limits.usd_per_day:,.2f}",
-        f"{spending.calls:,}" if limits.calls_per_day is None else f"{spending.calls:,} of {limits.calls_per_day:,}",
-        "" if limits.requests_per_minute is None else f"{limits.requests_per_minute:g}",
+        usd if usd_limit is None else f"{usd} of {usd_amount(usd_limit)}",
+        f"{spending.calls:,}" if calls_limit is None else f"{spending.calls:,} of {calls_limit:,}",
     )
 
 

@@ -12,6 +12,7 @@ from ...errors import ConfigError
 from ...gateway.config import configured_folder, default_folder
 from ...gateway.request_store import StoredRequest, find_stored_request
 from ...gateway.request_table import RequestFacts
+from ...money import format_usd
 from ...storage import read_trace
 from ..output import format_time
 from ..terminal import console, grid, show_trace, text_line, trace_as_json
@@ -83,6 +84,6 @@ def _fact_lines(facts: RequestFacts) -> dict[str, str]:
         "iterations": "" if facts.iterations is None else str(facts.iterations),
         "stopped": facts.stop,
         "usage": f"{known['calls']} calls, {known['input_tokens']} tokens in, {known['output_tokens']} tokens out",
-        "cost": "unknown" if facts.cost is None else f"{facts.cost:.6f} USD",
+        "cost": format_usd(facts.cost),
         "kept": facts.level,
     }
