@@ -5,7 +5,7 @@ A server stands in for the provider: it charges for what a request names, as pro
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -20,7 +20,7 @@ from redraft.gateway.config import GatewayConfig, GatewayLimits, Profile, Served
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.keys import KeyLimits, KeyRing
 from redraft.gateway.request_costs import meter_request
-from redraft.gateway.server import _SilentServer, bind_socket
+from redraft.gateway.server import bind_socket
 from redraft.gateway.stream_usage import cache_surcharge
 from redraft.middleware import Budget
 from redraft.middleware.call_costs import CostEstimator, PromptSize, max_image_tokens
@@ -92,7 +92,8 @@ async def provider():
     app = Starlette(routes=[Route("/v1/{rest:path}", made.answer, methods=["POST"])])
     with bind_socket("127.0.0.1", 0) as listener:
         made.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        server: uvicorn.Server = _SilentServer(uvicorn.Config(app, log_config=None, lifespan="off", access_log=False))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", access_log=False))
+        server.capture_signals = nullcontext  # they are pytest's
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:
             await asyncio.sleep(0.001)
