@@ -489,13 +489,14 @@ async def test_what_has_no_maximum_is_refused_by_its_place(tmp_path, provider):
 async def test_a_refinement_reserves_images_and_files_in_each_call(tmp_path, provider):
     """The budget of a profile bounds its calls by what images may have; a file has no bound but the context window."""
     model = {"context_window": 400_000, "image_tokens": 2000}
-    for budget, part, least in ((None, IMAGE["chat"], 2000), (None, FILE["chat"], 400_000), (0.1, FILE["chat"], 400_000)):
+    cases = [(None, IMAGE["chat"], 2000), (None, FILE["chat"], 400_000), (0.1, FILE["chat"], 400_000), (0.1, IMAGE["chat"], 2000)]
+    for budget, part, least in cases:
         folder = tmp_path / f"{budget}{least}"
         profile = {"settings": {"max_iterations": 0, "budget": Budget(usd=budget) if budget else None}}
         async with gateway(folder, provider, 50.0, profile=profile, **model) as (client, key):
             body = body_of("chat", "refine/fast", [{"type": "text", "text": "What is it?"}, part])
             _, reserved = await reserved_for(client, provider, folder, key, "chat", body)
-            assert reserved >= least * 2.5e-6
+            assert reserved >= (budget or 0) + least * 2.5e-6
 
 
 async def test_audio_is_reserved_where_the_operator_states_prices(tmp_path, provider):
