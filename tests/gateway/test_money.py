@@ -84,6 +84,13 @@ class Provider:
         return JSONResponse(reply_of(request.url.path, self.tokens))
 
 
+async def until(condition):
+    """Wait for a condition."""
+    async with asyncio.timeout(120):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
 @pytest.fixture
 async def provider():
     """A provider on a free port, which answers at once unless a test clears `release`."""
@@ -95,8 +102,7 @@ async def provider():
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", access_log=False))
         server.capture_signals = nullcontext  # they are pytest's
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        while not server.started:
-            await asyncio.sleep(0.001)
+        await until(lambda: server.started)
         yield made
         made.release.set()
         server.should_exit = True
@@ -244,13 +250,11 @@ async def test_what_the_operator_prices_is_reserved_and_charged(tmp_path, provid
     provider.release.clear()
     async with gateway(tmp_path, provider, 5.0, field_prices={"service_tier": 0.25}) as (client, key):
         task = asyncio.create_task(post(client, "chat", body_of("chat", model, service_tier="priority")))
-        while not provider.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: provider.requests)
         assert 0.25 < spending(tmp_path, key)[1] < 0.27
         provider.release.set()
         assert (await task).status_code == 200
-        while spending(tmp_path, key)[1]:
-            await asyncio.sleep(0.001)
+        await until(lambda: not spending(tmp_path, key)[1])
         assert spending(tmp_path, key)[0] == pytest.approx(0.25 + (12 * 2.5 + 5 * 10) / 1e6)
     assert provider.requests[0][1]["service_tier"] == "priority"
 
@@ -365,8 +369,7 @@ async def test_a_tool_with_a_price_stays(tmp_path, provider):
             assert reply.status_code == 200 and "x-redraft-notice" not in reply.headers
             assert provider.requests[0][1]["tools"] == tools
             if usd:
-                while spending(folder, key)[1]:
-                    await asyncio.sleep(0.001)
+                await until(lambda: not spending(folder, key)[1])
                 assert spending(folder, key)[0] > 0.05
 
 
@@ -415,13 +418,11 @@ async def reserved_for(client, provider, folder, key, wire, body):
     provider.release.clear()
     provider.requests.clear()
     task = asyncio.create_task(post(client, wire, body))
-    while not provider.requests and not task.done():
-        await asyncio.sleep(0.001)
+    await until(lambda: provider.requests or task.done())
     reserved = spending(folder, key)[1]
     provider.release.set()
     reply = await task
-    while spending(folder, key)[1]:
-        await asyncio.sleep(0.001)
+    await until(lambda: not spending(folder, key)[1])
     return reply.status_code, reserved
 
 
@@ -490,13 +491,14 @@ async def test_what_has_no_maximum_is_refused_by_its_place(tmp_path, provider):
 async def test_a_refinement_reserves_images_and_files_in_each_call(tmp_path, provider):
     """The budget of a profile bounds its calls by what images may have; a file has no bound but the context window."""
     model = {"context_window": 400_000, "image_tokens": 2000}
-    for budget, part, least in ((None, IMAGE["chat"], 2000), (None, FILE["chat"], 400_000), (0.1, FILE["chat"], 400_000)):
+    cases = [(None, IMAGE["chat"], 2000), (None, FILE["chat"], 400_000), (0.1, FILE["chat"], 400_000), (0.1, IMAGE["chat"], 2000)]
+    for budget, part, least in cases:
         folder = tmp_path / f"{budget}{least}"
         profile = {"settings": {"max_iterations": 0, "budget": Budget(usd=budget) if budget else None}}
         async with gateway(folder, provider, 50.0, profile=profile, **model) as (client, key):
             body = body_of("chat", "refine/fast", [{"type": "text", "text": "What is it?"}, part])
             _, reserved = await reserved_for(client, provider, folder, key, "chat", body)
-            assert reserved >= least * 2.5e-6
+            assert reserved >= (budget or 0) + least * 2.5e-6
 
 
 async def test_audio_is_reserved_where_the_operator_states_prices(tmp_path, provider):
@@ -550,15 +552,13 @@ async def test_many_requests_at_once_never_exceed_the_budget(tmp_path, provider,
     provider.release.clear()
     async with gateway(tmp_path, provider, usd, context_window=128_000) as (client, key):
         tasks = [asyncio.create_task(post(client, wire, body)) for _ in range(64)]
-        while len(provider.requests) + sum(task.done() for task in tasks) < 64:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(provider.requests) + sum(task.done() for task in tasks) == 64)
         assert sum(spending(tmp_path, key)) <= usd
         uses_price = any({"web_search_options", "tools", "service_tier"} & sent.keys() for _, sent in provider.requests)
         provider.price_of_call = price if uses_price else 0.0
         provider.release.set()
         statuses = {(await task).status_code for task in tasks}
-        while spending(tmp_path, key)[1]:
-            await asyncio.sleep(0.001)
+        await until(lambda: not spending(tmp_path, key)[1])
         assert statuses <= {200, 400, 402, 429}
         assert provider.charged <= spending(tmp_path, key)[0] + 1e-9 <= usd + 1e-9
 

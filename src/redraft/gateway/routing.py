@@ -121,11 +121,16 @@ class Routing:
         return cost if cost is None or metered is None else cost + metered.usd
 
     def refine_cost(self, prepared: PreparedRequest, size: int, metered: MeteredRequest | None = None) -> float | None:
-        """Return what a request that is refined may cost in USD: its budget, else an estimate; None without known prices."""
-        added = prepared.max_calls * metered.usd if metered else 0.0
-        if prepared.max_cost is not None and not (metered and metered.unbounded):
-            return prepared.max_cost + added
+        """Return what a request that is refined may cost in USD: its budget, else an estimate; None without known prices.
+
+        A budget is kept by the likely tokens of images, so what they may have is added; a file may exceed it by far.
+        """
+        budget, added = prepared.max_cost, prepared.max_calls * metered.usd if metered else 0.0
+        if budget is not None and not (metered and (metered.images or metered.unbounded)):
+            return budget + added
         output_tokens = prepared.request.max_tokens or OUTPUT_TOKENS
+        if budget is not None and metered and not metered.unbounded:
+            size = output_tokens = 0
         costs: list[float] = []
         for name in _roles(prepared.profile):
             price = self._prices.get(name) or price_of(self.models.model(name))
@@ -133,7 +138,7 @@ class Routing:
             if (cost := _cost(price, tokens, output_tokens)) is None:
                 return None
             costs.append(cost)
-        return max(prepared.max_cost or 0.0, prepared.max_calls * max(costs)) + added
+        return (budget or 0.0) + prepared.max_calls * max(costs) + added
 
     def _limits_of(self, role: str) -> InputLimits:
         """Return the limits of a model, which need not be one of the configuration."""
