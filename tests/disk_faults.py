@@ -4,13 +4,13 @@ import errno
 import io
 import os
 import resource
-import shutil
 import signal
 import subprocess
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from require import require_program
 
 from redraft.storage import secure_files
 
@@ -86,7 +86,7 @@ def small_disk(folder, megabytes=3):
     """A disk of a few megabytes at a new folder. Skips the test where none can be mounted."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("not run as root")
-    mount = shutil.which("mount") or pytest.skip("no mount")
+    mount = require_program("mount")
     folder.mkdir()
     command = [mount, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder]
     if subprocess.run(command, capture_output=True, check=False).returncode:
