@@ -86,7 +86,7 @@ class Writer:
 # ---- max_tokens of a call
 
 
-@pytest.mark.parametrize("limits", [{"output_tokens": 2000}, {"tokens": 4000}, {"usd": 0.012}])
+@pytest.mark.parametrize("limits", [{"output_tokens": 2000}, {"tokens": 4000}, {"usd": 0.009}])
 async def test_every_call_has_a_max_tokens_within_the_budget(limits):
     """It is set where the caller set none; the tokens written are within the limit."""
     model = Writer()
