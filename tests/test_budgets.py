@@ -86,7 +86,7 @@ class Writer:
 # ---- max_tokens of a call
 
 
-@pytest.mark.parametrize("limits", [{"output_tokens": 2000}, {"tokens": 4000}, {"usd": 0.012}])
+@pytest.mark.parametrize("limits", [{"output_tokens": 2000}, {"tokens": 4000}, {"usd": 0.009}])
 async def test_every_call_has_a_max_tokens_within_the_budget(limits):
     """It is set where the caller set none; the tokens written are within the limit."""
     model = Writer()
@@ -736,3 +736,16 @@ async def test_a_budget_is_kept_on_a_real_server(plain_server):
     result = await refine("Say something. " * 4, model, lambda text: 0.5, budget=Budget(tokens=600), max_iterations=20, patience=20)
     assert result.stop == "budget"
     assert 200 < result.usage.tokens <= 600
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["Latin", "Chinese", "emoji"])
+@pytest.mark.parametrize("limit", ["input_tokens", "output_tokens", "tokens"])
+async def test_64_calls_in_flight_keep_within_a_budget_on_a_real_server(plain_server, script, limit):
+    """llama.cpp's own counts, of prompts in any script and of refinements of what the model wrote."""
+    prefix, _, name = plain_server.partition("#")
+    most = 1500 if limit == "output_tokens" else 15_000
+    given = {"budget": Budget(**{limit: most}), "max_iterations": 2, "max_in_flight": 64, "max_tokens": 40}
+    tasks = [f"{n} " + SCRIPTS[script] * (1 + n % 9) for n in range(64)]
+    results = await refine_many(tasks, Chat(name, prefix), lambda text: 0.5, **given)
+    assert 0.8 * most < sum(getattr(result.usage, limit) or 0 for result in results) <= most

@@ -345,7 +345,7 @@ def test_a_trace_keeps_the_price_of_its_model(redraft, serve):
     done = redraft(*args, "--max-iterations", "0")
     assert done.returncode == 0, done.err
     again = redraft("run", "--resume", "t.jsonl", "--max-iterations", "1")
-    assert again.returncode == 0 and "cost 0.0001 USD" in again.err
+    assert again.returncode == 0 and "cost 0.00008 USD" in again.err
 
 
 def test_a_wrong_key_stops_the_run_with_one_error(batch):

@@ -422,7 +422,7 @@ async def test_a_stop_after_the_end_of_the_budget_ends_the_run(tmp_path):
     rows = [{"id": n, "prompt": f"question {n}" + "x" * (4_700 if n == 5 else 0)} for n in range(9)]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     going = BatchRun.from_arguments(
-        source, tmp_path / "out.jsonl", SilentModel(), digit, target_score=1, budget=Budget(tokens=5000), max_in_flight=4
+        source, tmp_path / "out.jsonl", SilentModel(), digit, target_score=1, budget=Budget(tokens=5500), max_in_flight=4
     )
     work = asyncio.ensure_future(going.go())
     while going.progress.state != "stopping":

@@ -4,7 +4,7 @@ Only the endpoint knows its tokenizer and its chat template. What a prompt may t
 
 - Texts are of five kinds: what the assistant wrote, and other characters by their bytes in UTF-8: ASCII, most alphabets (2),
   Chinese, Japanese, Korean and others (3), and emoji and rare characters (4). For each kind counts the highest ratio of tokens to
-  bytes that the endpoint has reported, with a margin that is larger after few reports.
+  bytes that the endpoint has reported of prompts, with a margin that is larger after few reports.
 - Before there is a report for a kind, ASCII has one token per byte, which holds for every tokenizer that works on bytes. Other
   characters have a quarter more: some tokenizers take them apart before they count. That is the most for a kind, unless the
   endpoint is seen to count more.
@@ -170,15 +170,14 @@ def _kinds(size: PromptSize) -> tuple[int, int, int, int, int]:
 
 
 class TokenRates:
-    """The reported tokens per byte of one kind of text, by the size of the prompts or answers.
+    """The reported tokens per byte of one kind of text, by the size of the prompts.
 
     The ratio of a short prompt is mostly that of its template, and says little of a long one. A text is therefore estimated
     by the highest ratio among those that were not short, or at least half its size.
     """
 
-    def __init__(self, margin: float = FEW_MARGIN) -> None:
+    def __init__(self) -> None:
         self._reports: list[tuple[int, float]] = []  # (bytes, tokens per byte): larger sizes, lower ratios
-        self._few_margin = margin
         self._count = 0
 
     def record(self, size_bytes: int, ratio: float) -> None:
@@ -192,7 +191,7 @@ class TokenRates:
 
     def tokens(self, size_bytes: int, per_byte: float) -> float:
         """Return the most tokens that a text is likely to have: `per_byte` of them if there is no report for its size."""
-        margin = self._few_margin if self._count < FEW_REPORTS else MARGIN
+        margin = FEW_MARGIN if self._count < FEW_REPORTS else MARGIN
         return size_bytes * (min(per_byte, margin * self.ratio(size_bytes)) or per_byte)
 
 
@@ -227,12 +226,10 @@ class TokenEstimator:
     _largest_image: float = 0.0
     _overrun: float | None = None
     _has_reports: bool = False
-    _written: TokenRates = field(default_factory=lambda: TokenRates(MARGIN))
-    _rates: tuple[TokenRates, ...] = field(init=False)
+    _rates: tuple[TokenRates, ...] = field(default_factory=lambda: tuple(TokenRates() for _ in _kinds(PromptSize())))
 
     def __post_init__(self) -> None:
         self.image_tokens = self.max_image_tokens
-        self._rates = (*(TokenRates() for _ in range(4)), self._written)
 
     def tokens(self, size: PromptSize) -> int:
         """Return the most tokens that a prompt may have, by what the endpoint has reported."""
@@ -258,15 +255,14 @@ class TokenEstimator:
         default = max(DEFAULT_MAX_TOKENS, 2 * self.longest_answers.get(False, 0))
         return default if self.max_tokens_limit is None else min(default, self.max_tokens_limit)
 
-    def update(self, size: PromptSize, usage: Usage, answer: PromptSize = PromptSize(), *, schema: bool) -> None:
+    def update(self, size: PromptSize, usage: Usage, *, schema: bool) -> None:
         """Learn from the usage that the endpoint reports for one call; unknown numbers, and those of refusals, are ignored.
 
-        Its answer counts for messages of the assistant. It says nothing of others: a model writes what its tokenizer has words for.
+        The tokens of its answer say nothing of prompts, not even of one with this answer: a model writes what its tokenizer has
+        words for, and what was written in few tokens may be read in many.
         """
         if usage.output_tokens:
             self.longest_answers[schema] = max(self.longest_answers.get(schema, 0), usage.output_tokens)
-            if answer.bytes:
-                self._written.record(answer.bytes, usage.output_tokens / answer.bytes)
         if not usage.input_tokens or not size.messages:
             return
         self._has_reports = True

@@ -16,7 +16,7 @@ from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..protocols import Call, Reply, Request
 from ..usage import NO_USAGE, CallLedger, LedgerEntry, Usage, current_ledger, sum_usage
 from .budget import RESERVATION, BudgetTracker, Grant, Reservation
-from .call_costs import MIN_ANSWER_TOKENS, CostEstimate, CostEstimator, Pricing, PromptSize, request_size, text_size
+from .call_costs import MIN_ANSWER_TOKENS, CostEstimate, CostEstimator, Pricing, PromptSize, request_size
 
 _MAX_TOKENS_REFUSED = r"max_?(completion_|new_|output_)?tokens|completion tokens|in the completion|context length"
 
@@ -158,18 +158,17 @@ class MeteredCall:
             return
         reservation = None
         if grant.amounts is not None:
-            self._update_estimates(usage, reply)
+            self._update_estimates(usage)
             if reservation := self.reservation:
                 self._update_reservation(reservation, usage, answered=reply is not None)
         self.tracker.settle(grant, self.costs.amounts_of(usage), None if reply else reservation)
         self.first_entry = len(self.ledger.entries)
 
-    def _update_estimates(self, usage: Usage | None, reply: Reply | None) -> None:
+    def _update_estimates(self, usage: Usage | None) -> None:
         """Learn from the usage of a single request; without a limit on anything, there is nothing to estimate."""
         if usage and usage.calls == 1:
-            answer = text_size(reply.text) if reply else PromptSize()
             tokens = self.costs.token_estimator
-            tokens.update(self.size, usage, answer, schema=self.request.is_judgement)
+            tokens.update(self.size, usage, schema=self.request.is_judgement)
             if self.granted_max_tokens and usage.output_tokens:
                 tokens.note_overrun(usage.output_tokens, self.granted_max_tokens)
             if self.max_tokens_cap and usage.output_tokens:
