@@ -290,7 +290,10 @@ async def _read_all(upstream: Upstream, exchange: HttpExchange, body: Any) -> tu
         return await exchange.read_all("POST", dumps(body))
     except (OSError, ModelError) as error:
         failure = upstream.failure(exchange, error)
-    raise failure
+    try:
+        raise failure
+    finally:
+        del failure  # else it and this frame keep each other in memory
 
 
 def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
@@ -380,7 +383,10 @@ async def _open(
     finally:
         if response is not None:
             response.close()
-    raise failure
+    try:
+        raise failure
+    finally:
+        del failure  # else it and this frame keep each other in memory
 
 
 def _stream_refusal(upstream: Upstream, conversion: Conversion, response: Response, content: bytes) -> GatewayError:

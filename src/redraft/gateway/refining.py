@@ -137,7 +137,7 @@ class ProfileRefiner:
             named, requirements = request_graders(request.options, self.profile), bool(request.options.requirements)
             graders = graders_of_run(named, judge, options.answer, requirements=requirements)
             session = Session(options, writer, graders, self.models.model(judge) if judge else connected, self.models.limit_calls)
-            session.capabilities = self.models.capabilities
+            session.clients.capabilities = self.models.capabilities
             refinement = self._refinement(request, session)
         except ConfigError as error:
             raise GatewayError(400, "invalid_request", str(error), param=_parameter_of(str(error)), should_retry=False) from None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from contextvars import Context
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -217,6 +218,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._unsent = memoryview(b"")
+        del self._parser  # which keeps this connection
         response, self._response = self._response, None
         if response is None:
             return
@@ -304,7 +306,7 @@ class ConnectionPool:
         connection.idle_until = self.loop.time() + self.keep_seconds
         self._idle.setdefault(connection.origin, []).append(connection)
         if self._timer is None:
-            self._timer = self.loop.call_later(self.keep_seconds, self._close_expired)
+            self._timer = self.loop.call_later(self.keep_seconds, self._close_expired, context=Context())
 
     def _close_expired(self) -> None:
         now = self.loop.time()
@@ -315,7 +317,8 @@ class ConnectionPool:
             if not idle:
                 del self._idle[origin]
         if self._idle:
-            self._timer = self.loop.call_at(min(idle[0].idle_until for idle in self._idle.values()), self._close_expired)
+            next_end = min(idle[0].idle_until for idle in self._idle.values())
+            self._timer = self.loop.call_at(next_end, self._close_expired, context=Context())
 
     async def close(self) -> None:
         """Close all idle connections."""
@@ -330,7 +333,19 @@ class ConnectionPool:
     # ---- new connections
 
     async def connect(self, origin: Origin) -> Connection:
-        """Open a connection. Raises UnreachableError, TLSError or ProxyError."""
+        """Open a connection. Raises UnreachableError, TLSError or ProxyError.
+
+        It is opened in a context of its own: the transport keeps the context, and would keep what the request works on as long.
+        """
+        opening = self.loop.create_task(self._connect(origin), context=Context())
+        try:
+            return await opening
+        except asyncio.CancelledError:
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().transport.abort()
+            raise
+
+    async def _connect(self, origin: Origin) -> Connection:
         first = origin.proxy or origin.server
         connection = Connection(self, origin)
         try:

@@ -382,7 +382,7 @@ async def make_session(  # noqa: PLR0917
         judge = False if judge is None and not needs_judge(graders) else judge
         writer, judge = False, await resolve_model(judge)
     session = Session(options, await resolve_model(writer), graders, None if judge is False else judge, hold)
-    session.budget_tracker = budget or session.budget_tracker
+    session.clients.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))
     plan = config.plan or session.plan_for(writes=session.writer is not None, noisy=noisy)
