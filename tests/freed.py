@@ -14,7 +14,11 @@ def _name(found):
     if isinstance(found, types.FunctionType | types.CoroutineType | types.GeneratorType | types.AsyncGeneratorType):
         code = found.__code__ if isinstance(found, types.FunctionType) else _code(found)
         return f"{kind.__name__} {code.co_qualname}" if "/redraft/" in code.co_filename else None
-    return f"frame {found.f_code.co_qualname}" if isinstance(found, types.FrameType) and "/redraft/" in found.f_code.co_filename else None
+    return (
+        f"frame {found.f_code.co_qualname}"
+        if isinstance(found, types.FrameType) and "/redraft/" in found.f_code.co_filename
+        else None
+    )
 
 
 def _code(found):
@@ -23,13 +27,15 @@ def _code(found):
 
 @contextmanager
 def no_collection():
-    """Leave cycles of objects in memory for the duration of the block."""
+    """Leave cycles of objects in memory for the duration of the block. What was there before is not looked at."""
     gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+        gc.unfreeze()
 
 
 def objects_in_cycles():

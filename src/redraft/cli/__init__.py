@@ -97,6 +97,7 @@ class LazyGroup(click.Group):
 
 
 TELEMETRY_SWITCHES = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
+SERVERS = frozenset({"serve", "mcp"})
 WORKING_COMMANDS = frozenset({"run", "best", "grade", "batch", "validate", "compare", "gate", "serve", "mcp"})
 
 
@@ -113,7 +114,7 @@ def program(ctx: click.Context) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return the exit code. Without `argv` the process is that of the command line."""
-    if argv is None:
+    if argv is None and SERVERS.isdisjoint(sys.argv[1:2]):
         collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -31,8 +31,9 @@ from ..telemetry.requests import RequestSpans
 from .access_log import log_request
 from .admission import Admission
 from .anthropic_wire import MessagesWire
+from .bodies import BodyParser
 from .chat_wire import ChatWire
-from .client_exchange import ClientExchange, parse_json
+from .client_exchange import ClientExchange
 from .config import GatewayConfig, ServedModel
 from .exchange import GatewayError, Wire, WireName, invalid_request
 from .guard import Guard, wire_of
@@ -63,6 +64,7 @@ class Gateway:
         self._resources = AsyncExitStack()
         self.is_draining = False
         self.runs: RunsInFlight[Any] = RunsInFlight()
+        self.bodies = BodyParser()
         self._exchanges: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -172,7 +174,8 @@ class Gateway:
 
     async def _count_tokens(self, request: Request) -> Response:
         caller = self.keys.authenticate(request.headers)
-        body = parse_json(await request.body())
+        self.keys.count_request(caller)
+        body = await self.bodies.parse(await request.body())
         routing = self.routing
         target = routing.find(body.get("model"), caller)
         model = target if isinstance(target, ServedModel) else routing.model_of(target.profile)

@@ -12,14 +12,13 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from random import Random
 from time import time
 from traceback import extract_tb
 from typing import Any, Protocol, TypeVar
 
-import orjson
 from starlette.types import Message, Receive, Scope, Send
 
 from ..core.records import Failure
@@ -29,8 +28,9 @@ from ..log import log
 from ..telemetry import annotate, call_target, record_forwarded_call
 from ..usage import CallLedger
 from .admission import Admission
+from .bodies import BodyParser
 from .config import Retention, ServedModel
-from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire, invalid_request
+from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire
 from .idempotency import RunsInFlight
 from .keys import Caller, KeyStore
 from .metrics import GatewayMetrics
@@ -86,6 +86,7 @@ class SharedServices(Protocol):
     store: RequestStore
     metrics: GatewayMetrics
     runs: RunsInFlight[Any]
+    bodies: BodyParser
     is_draining: bool
 
     def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str]) -> None:
@@ -118,9 +119,15 @@ class ClientExchange:
         status, error_code, started_at = 200, "", asyncio.get_running_loop().time()
         try:
             self.caller = self.gateway.keys.authenticate(self.headers)
+            runs, key = self.gateway.runs, self.headers.get("idempotency-key")
+            if key is None or runs.body_hash(key, self.caller.id) is None:
+                self.gateway.keys.count_request(self.caller)
+                key = None
             self.raw = await self._read_body()
+            if key and runs.body_hash(key, self.caller.id) != self._body_hash:
+                self.gateway.keys.count_request(self.caller)
             watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
-            await self.answer(parse_json(self.raw))
+            await self.answer(await self.gateway.bodies.parse(self.raw))
         except GatewayError as error:
             status, error_code = self.wire.error_status(error), error.code
             await self.fail(error)
@@ -174,14 +181,18 @@ class ClientExchange:
 
     # ---- the work, which several requests with one idempotency key share
 
+    @cached_property
+    def _body_hash(self) -> str:
+        """What tells whether another request with this idempotency key is the same."""
+        return sha256(self.scope["path"].encode() + b"\0" + self.raw).hexdigest()
+
     async def _join_run(self, items: AsyncGenerator[Any, None]) -> Any:
         """Return the items of the run in flight with the same idempotency key, or those given."""
         key = self.headers.get("idempotency-key")
         if key is None:
             return items
         assert self.caller
-        body_hash = sha256(self.scope["path"].encode() + b"\0" + self.raw).hexdigest()
-        reader = await self.gateway.runs.join(key, self.caller.id, body_hash, lambda: items)
+        reader = await self.gateway.runs.join(key, self.caller.id, self._body_hash, lambda: items)
         if reader.is_joined:
             await items.aclose()
         return reader
@@ -419,17 +430,6 @@ async def parts_of(items: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
         if item is COMPLETE:
             return
         yield item
-
-
-def parse_json(raw: bytes) -> dict[str, Any]:
-    """Return the object that a body holds. Raises GatewayError 400."""
-    try:
-        body = orjson.loads(raw)
-    except ValueError as error:
-        raise GatewayError(400, "invalid_json", f"the body is not valid JSON: {error}", should_retry=False) from None
-    if not isinstance(body, dict):
-        raise invalid_request("body", "the body must be a JSON object")
-    return body
 
 
 async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGenerator[T | None, None]:

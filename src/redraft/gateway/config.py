@@ -95,7 +95,7 @@ class GatewayLimits:
     queue_seconds: float = 30.0
     deadline: float = 600.0
     drain_seconds: float = 60.0
-    max_body: int = 32 * 2**20
+    max_body: int = 8 * 2**20
 
 
 @dataclass(frozen=True)
