@@ -47,6 +47,7 @@ def objects_in_cycles():
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+        gc.collect()
 
 
 def objects_of(*kinds):

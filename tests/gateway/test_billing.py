@@ -193,7 +193,9 @@ def test_a_key_is_limited_to_its_rate_and_its_models(gateway):
     assert gateway.ask(key=secret)[0] == 200
     status, headers, data = gateway.ask(key=secret)
     assert (status, data["error"]["code"]) == (429, "rate_limited") and 50 <= float(headers["retry-after"]) <= 61
-    assert gateway.ask(key=secret, model="pass/unpriced")[0] == 403
+    _, other = gateway.add_key("other", KeyLimits(), ("pass/small",))
+    time.sleep(1.5)
+    assert gateway.ask(key=other, model="pass/unpriced")[0] == 403
     request = urllib.request.Request(f"{gateway.url}/v1/models", headers={"x-api-key": secret})
     with urllib.request.urlopen(request) as reply:
         assert [model["id"] for model in json.load(reply)["data"]] == ["pass/small"]

@@ -2,17 +2,18 @@
 
 import asyncio
 import json
-from contextlib import suppress
+import socket
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from chat_server import is_judging, verdict
+from chat_server import ChatServer, is_judging, verdict
 from fault_server import FaultServer, call, chunk, completion, error, http, sse
 from freed import no_collection, objects_in_cycles, objects_of
 
 from redraft.core.trace import Trace
 from redraft.gateway.client_exchange import ClientExchange
-from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
+from redraft.gateway.config import GatewayConfig, GatewayLimits, Profile, Retention, ServedModel
 from redraft.gateway.exchange import Answer, ChatRequest
 from redraft.gateway.passing import ForwardedReply
 from redraft.gateway.refining import PreparedRequest
@@ -23,7 +24,8 @@ from redraft.reservations import Reservations
 from redraft.session import Session
 from redraft.sync import uvloop_factory
 
-from .running import PROMPT, http_client, running
+from .running import PROMPT, config_for, http_client, running
+from .test_hostile import stored
 
 OF_REQUESTS = (ClientExchange, ChatRequest, PreparedRequest, Refinement, Session, Reservations, Trace, Answer)
 OF_REQUESTS += (RequestRecorder, ForwardedReply, HttpExchange)
@@ -43,9 +45,9 @@ def answer(request):
     if model == "fails":
         return error(500, "it failed")
     if model == "breaks":
-        return sse(chunk("half"), done=False)
+        return whole(sse(chunk("half"), done=False))
     if model == "errs":
-        return sse(chunk("half"), {"error": {"message": "it broke"}}, done=False)
+        return whole(sse(chunk("half"), {"error": {"message": "it broke"}}, done=False))
     if model == "mute":
         return http(completion(""))
     if model == "nonsense":
@@ -55,6 +57,11 @@ def answer(request):
     if stream:
         return sse(chunk("fine"), chunk("", "stop"), {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
     return http(completion(verdict(5) if is_judging(body["messages"]) else "fine"))
+
+
+def whole(stream):
+    """Return a response with a stream that ends without the connection."""
+    return http(stream.partition(b"\r\n\r\n")[2], content_type="text/event-stream")
 
 
 def chat(model, **fields):
@@ -96,7 +103,6 @@ KINDS = {
     "client leaves": (*chat("pass/hangs"), None),
     "client leaves a stream": (*chat("pass/hangs", stream=True), None),
     "client leaves a refinement": (*chat("refine/hangs"), None),
-    "client leaves a refined stream": (*chat("refine/hangs", stream=True), None),
 }
 
 
@@ -162,4 +168,64 @@ def test_a_request_leaves_nothing(tmp_path, factory, level):
                 return left
 
     with asyncio.Runner(loop_factory=factory) as runner:
-        assert runner.run(run()) == {}
+        found = runner.run(run())
+        assert sorted(found) == [], found
+
+
+# ---- large answers
+
+LARGE = "word " * 1_500_000
+
+
+@asynccontextmanager
+async def slow_reader(url, body):
+    """A client that has sent a request, and read the beginning of its reply and nothing more."""
+    raw = json.dumps(body).encode()
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    host, _, port = url.removeprefix("http://").removesuffix("/v1").partition(":")
+    await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
+    reader, writer = await asyncio.open_connection(sock=sock)
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
+    try:
+        await reader.readuntil(b"word word")
+        yield writer
+    finally:
+        writer.transport.abort()
+
+
+@pytest.fixture
+def large_answers():
+    server = ChatServer(lambda messages, n: LARGE)
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_slow_reader_who_leaves(large_answers, tmp_path, stream):
+    """A client that has not read a refined answer when it leaves did not get it: it counts as left, and frees what it held."""
+    config = config_for(tmp_path, large_answers.model, graders=["words:1-"])
+    async with running(config) as (url, gateway):
+        async with slow_reader(url, {"model": "refine/fast", "messages": PROMPT, "stream": stream}):
+            assert gateway.answers.held >= len(LARGE) and gateway.admission.active == 1
+        await until(lambda: not gateway._exchanges)
+        assert (gateway.answers.held, gateway.admission.active) == (0, 0)
+        await gateway.store.wait_for_commit()
+        assert stored(tmp_path) == [("cancelled", 499)]
+        assert 'status="499"' in gateway.metrics.text()
+
+
+@pytest.mark.parametrize("model", ["pass/tiny", "refine/fast"])
+async def test_answers_share_a_limit(large_answers, tmp_path, model):
+    """While one answer is not read, another that does not fit beside it is refused; then it is given."""
+    config = config_for(tmp_path, large_answers.model, graders=["words:1-"])
+    config = replace(config, limits=GatewayLimits(max_answers=10**7))
+    body = {"model": model, "messages": PROMPT}
+    async with running(config) as (url, gateway), http_client(url) as client:
+        async with slow_reader(url, {**body, "model": "refine/fast"}):
+            refused = await client.post("/chat/completions", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded") and refused.headers["retry-after"]
+        await until(lambda: not gateway._exchanges)
+        assert (await client.post("/chat/completions", json=body)).status_code == 200
+        assert gateway.answers.held == 0

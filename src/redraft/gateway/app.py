@@ -30,6 +30,7 @@ from ..jsontext import dumps
 from ..telemetry.requests import RequestSpans
 from .access_log import log_request
 from .admission import Admission
+from .answer_memory import AnswerMemory
 from .anthropic_wire import MessagesWire
 from .bodies import BodyParser
 from .chat_wire import ChatWire
@@ -71,6 +72,7 @@ class Gateway:
         config, stack = self.config, self._resources
         async with AsyncExitStack() as opening:
             self.admission = Admission(config.limits)
+            self.answers = AnswerMemory(config.limits.max_answers)
             self.metrics = GatewayMetrics(self.routing.names, lambda: self.admission.waiting)
             self.keys = KeyStore(config.folder / "gateway.db", require_keys=config.require_keys)
             opening.callback(self.keys.close)
@@ -108,6 +110,7 @@ class Gateway:
         routing = await load_routing(config, self._env).__aenter__()
         before, self.routing = self.routing, routing
         self.admission.resize(config.limits)
+        self.answers.limit = config.limits.max_answers
         self.guard.configure(config)
         self.store.retentions = retentions(config)
         self.metrics.models = frozenset(routing.names)

@@ -28,6 +28,7 @@ from ..log import log
 from ..telemetry import annotate, call_target, record_forwarded_call
 from ..usage import CallLedger
 from .admission import Admission
+from .answer_memory import AnswerMemory
 from .bodies import BodyParser
 from .config import Retention, ServedModel
 from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire
@@ -43,6 +44,7 @@ from .wire_errors import error_event
 
 T = TypeVar("T")
 KEEP_ALIVE_SECONDS = 5.0
+SENT_BYTES = 256 * 1024  # of a reply, at once
 _READ_HEADERS = frozenset({b"authorization", b"x-api-key", b"idempotency-key", *(name.encode() for name in FORWARDED_HEADERS)})
 JSON, EVENT_STREAM = b"application/json", b"text/event-stream"
 _IDS = Random()  # seeded by the system; asking it for each ID takes longer than all else here
@@ -87,6 +89,7 @@ class SharedServices(Protocol):
     metrics: GatewayMetrics
     runs: RunsInFlight[Any]
     bodies: BodyParser
+    answers: AnswerMemory
     is_draining: bool
 
     def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str]) -> None:
@@ -108,7 +111,8 @@ class ClientExchange:
         self.raw = b""
         self.facts: RequestFacts | None = None
         self.content: dict[str, str] = {}
-        self._is_started = self._is_complete = self._is_disconnected = False
+        self._held = 0  # bytes of answers
+        self._is_started = self._is_complete = self._is_disconnected = self._is_over = False
 
     async def serve(self) -> None:
         """Answer the request, whatever happens."""
@@ -147,6 +151,8 @@ class ClientExchange:
         finally:
             if watcher:
                 watcher.cancel()
+            self.gateway.answers.free(self._held)
+            self._is_over = True
             seconds = asyncio.get_running_loop().time() - started_at
             self._record(status, error_code, seconds)
             await self.routing.release()
@@ -207,6 +213,7 @@ class ClientExchange:
             end = None
             try:
                 retention = self.routing.retention(target)
+                prepared.log.hold = self._hold
                 prepared.log.store = recorder = gateway.store.begin(
                     self.trace_id, caller, request.model, self.wire.name, retention, is_stored=request.is_stored
                 )
@@ -214,9 +221,10 @@ class ClientExchange:
                 async with aclosing(answer_request(prepared)) as items:
                     async for item in items:
                         if isinstance(item, Answer):
-                            end = RequestEnd(200, usage=item.total, score=item.score, iterations=item.iterations, stop=item.stop)
                             await recorder.wait_for_commit()
-                        yield item
+                        yield item  # an answer is given once its client has read it, but for the last of it
+                        if isinstance(item, Answer):
+                            end = RequestEnd(200, usage=item.total, score=item.score, iterations=item.iterations, stop=item.stop)
             except GatewayError as error:
                 end = RequestEnd(self.wire.error_status(error), error.code, prepared.log.usage)
                 raise
@@ -258,8 +266,11 @@ class ClientExchange:
                         finally:
                             if end is not None:
                                 recorder.record_exchange(self.raw, bytes(received))
-                        if reply.failure is not None:
-                            raise reply.failure
+                        if (failure := reply.take_failure()) is not None:
+                            try:
+                                raise failure
+                            finally:
+                                del failure  # which keeps this frame
                     finally:
                         call.usage = reply.usage
                         await reply.aclose()
@@ -296,21 +307,22 @@ class ClientExchange:
                         await self._send_part(part)
                 await self._finish()
             else:
-                parts = [part async for part in parts_of(items)]
+                parts = []
+                async for part in parts_of(items):
+                    self._hold(len(part))
+                    parts.append(part)
                 await self._send_whole(200, headers, parts[0] if len(parts) == 1 else b"".join(parts))
             async for _ in items:  # what is left of the work is to record it
                 pass
 
     async def _send_answer(self, request: ChatRequest, items: Any) -> None:
         """Send the answer to a request that reads no stream."""
-        answer: Answer | None = None
         async for item in items:
-            answer = item if isinstance(item, Answer) else answer
-        assert answer
-        self._note_content(answer.text)
-        body = dumps(self.wire.answer_body(request, answer, int(time())))
-        headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        await self._send_whole(200, [(b"content-type", JSON), *headers], body)
+            if isinstance(item, Answer):
+                self._note_content(item.text)
+                body = dumps(self.wire.answer_body(request, item, int(time())))
+                headers = [(name.encode(), value.encode()) for name, value in item.headers.items()]
+                await self._send_whole(200, [(b"content-type", JSON), *headers], body)
 
     async def _stream_answer(self, request: ChatRequest, items: Any) -> None:
         """Send the answer to a request that reads a stream, with progress and keep-alives before it."""
@@ -359,8 +371,11 @@ class ClientExchange:
 
     async def _send_whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         await self._start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        last = max(0, len(body) - 1) // SENT_BYTES * SENT_BYTES
+        for start in range(0, last, SENT_BYTES):  # each waits until the client has read most of those before
+            await self._send_part(body[start : start + SENT_BYTES])
         self._is_complete = True
-        await self._send({"type": "http.response.body", "body": body})
+        await self._send({"type": "http.response.body", "body": body[last:] if last else body})
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._is_started = True
@@ -395,6 +410,12 @@ class ClientExchange:
         if not self._is_complete and task:
             self._is_disconnected = True
             task.cancel()
+
+    def _hold(self, size: int) -> None:
+        """Count bytes of an answer until the request has ended. Raises GatewayError 503."""
+        if not self._is_over:  # (a run that other requests have joined may go on for longer)
+            self.gateway.answers.hold(size)
+            self._held += size
 
     def _note_content(self, answer: str) -> None:
         if self.routing.config.log_content:
@@ -444,6 +465,7 @@ async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGe
             async with aclosing(items):
                 async for item in items:
                     await queue.put(item)
+                    await queue.join()  # until it has been dealt with
             await queue.put(None)
         except Exception as error:  # noqa: BLE001  (it is raised below)
             await queue.put(error)
@@ -460,8 +482,12 @@ async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGe
             if item is None:
                 return
             if isinstance(item, BaseException):
-                raise item
+                try:
+                    raise item
+                finally:
+                    del item  # which keeps this frame
             yield item
+            queue.task_done()
     finally:
         producer.cancel()
         await asyncio.wait({producer})

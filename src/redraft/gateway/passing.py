@@ -76,6 +76,11 @@ class ForwardedReply:
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._parts
 
+    def take_failure(self) -> GatewayError | None:
+        """Return the error with which a stream ended, to be raised once."""
+        failure, self.failure = self.failure, None
+        return failure
+
     def release(self) -> None:
         """Leave the connection to who reads the end of the body; closing the reply no longer closes it."""
         self._response = None
@@ -440,6 +445,7 @@ class StreamReading:
         if failure is not None:
             self.reply.failure = failure
             part += error_event(self._conversion.client, failure)
+            del failure  # which keeps this frame
         if part:
             yield part
 

@@ -11,7 +11,7 @@ What a turn of a conversation gets depends on what the model does with it:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -53,17 +53,25 @@ PLAN_SETTINGS = (  # that mean nothing for an answer that is not refined
 
 
 class TraceLog:
-    """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known even if it is cancelled."""
+    """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known even if it is cancelled.
+
+    `hold` is called with the size of each new text; it raises GatewayError if there is no memory for it.
+    """
 
     def __init__(self) -> None:
         self.trace: Trace | None = None
         self.store: Store | None = None
+        self.hold: Callable[[int], None] | None = None
+        self._candidates = 0
 
     def append(self, trace: Trace) -> None:
         """Store the records of a trace that are not stored yet."""
         self.trace = trace
         if self.store:
             self.store.append(trace)
+        new, self._candidates = trace.candidates[self._candidates :], len(trace.candidates)
+        if new and self.hold:
+            self.hold(sum(len(candidate.text) + len(candidate.reasoning or "") for candidate in new))
 
     @property
     def usage(self) -> Usage:

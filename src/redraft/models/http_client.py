@@ -373,7 +373,10 @@ async def open_exchange(
         if response is not None:
             response.close()
     if failure is not None:
-        raise without_cause(failure)
+        try:
+            raise without_cause(failure)
+        finally:
+            del failure  # which keeps this frame
 
 
 async def fetch(

@@ -145,7 +145,6 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self.is_open = True
         self.idle_until = 0.0
-        self.reset()
 
     def reset(self) -> None:
         """Begin to read as on a new connection."""
@@ -182,6 +181,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # (uvloop's is none by its class)
+        self.reset()
 
     def pause_writing(self) -> None:
         self._can_write = False
@@ -344,6 +344,8 @@ class ConnectionPool:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 opening.result().transport.abort()
             raise
+        finally:
+            del opening  # whose error would keep this frame, and this frame the error
 
     async def _connect(self, origin: Origin) -> Connection:
         first = origin.proxy or origin.server
@@ -362,7 +364,7 @@ class ConnectionPool:
         except HttpError:
             raise
         except (OSError, RuntimeError, ValueError) as error:  # (ValueError: of a host name; RuntimeError: of uvloop)
-            raise UnreachableError(_reason(error)) from error
+            raise UnreachableError(_reason(error)) from error.with_traceback(None)  # (whose frames keep the error)
         return connection
 
     @cached_property
