@@ -388,4 +388,7 @@ async def fetch(
         return await exchange.read_all(method, body)
     except OSError as error:
         failure = exchange.to_model_error(error)
-    raise without_cause(failure)
+    try:
+        raise without_cause(failure)
+    finally:
+        del failure  # which keeps this frame
