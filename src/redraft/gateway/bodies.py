@@ -87,7 +87,8 @@ async def _read_in_process(raw: bytes) -> Any:
 async def _value_of_frames(frames: asyncio.StreamReader) -> Any:
     """Return the value that frames describe. Raises IncompleteReadError if they break off."""
     outer: list[Any] = []
-    stack, keys = [outer], [""]
+    stack: list[Any] = [outer]
+    keys = [""]
     while not outer or len(stack) > 1:
         kind, size = await frames.readexactly(1), int.from_bytes(await frames.readexactly(4))
         content = await frames.readexactly(size)
