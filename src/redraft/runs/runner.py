@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
+from ..clients import LimitCalls
 from ..core.records import Outcome, Record, StopReason
 from ..core.serialize import SCHEMA, pack, record_to_json
 from ..core.steps import Step, Stop
@@ -46,7 +47,7 @@ from ..refinement import (
     with_outcome,
     without_outcome,
 )
-from ..session import LimitCalls, Session, needs_judge
+from ..session import Session, needs_judge
 from ..storage.journal import Journal
 from ..tables.columns import NoResponseError, with_one_response
 from ..telemetry import begin_row
