@@ -1,10 +1,12 @@
 """Measure what a gateway adds to the model behind it: Redraft's `pass/`, litellm's proxy and optillm, side by side.
 
     python bench/gateway.py [-n 400] [--litellm PYTHON] [--optillm PYTHON] [--streams 500] [--soak SECONDS] [--json FILE]
+    python bench/gateway.py --before CHECKOUT [-n 400] [--in-flight 32] [--pairs 5] [--json FILE]
 
 All of them stand in front of one model on the loopback interface (bench/gateways/upstream.py), which is asked directly as well.
 Requests to them are interleaved. PYTHON is the interpreter of an environment with `litellm[proxy]`, or `optillm`. `--soak` runs
-mixed load with faults instead (bench/gateways/soak.py). The exit code is 1 if a goal is not met.
+mixed load with faults instead (bench/gateways/soak.py). `--before` compares the CPU time of this gateway with that of the one in
+the folder CHECKOUT, in pairs in turn. The exit code is 1 if a goal is not met.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from gateways import processes
 from gateways.load import Connection, many, post
 from tables import table, write
 
-ADDED_MS, OF_LITELLM, FLAT_MB = 1.0, 1 / 3, 16.0
+ADDED_MS, OF_LITELLM, FLAT_MB, MORE_CPU = 1.0, 1 / 3, 16.0, 1.05
 OURS, THEIRS = "redraft pass/", "litellm proxy"
 PROMPT = "What do the notes say about the river, and who wrote them? " * 16
 STREAM_LATENCY, STREAM_INTERVAL = "0.1", "0.1"
@@ -43,8 +45,8 @@ def gateways(given, folder, source):
         yield found
 
 
-def request_to(gateway, *, stream):
-    body = {"model": gateway.model, "messages": [{"role": "user", "content": PROMPT}], "temperature": 0.5}
+def request_to(gateway, *, stream, model=None):
+    body = {"model": model or gateway.model, "messages": [{"role": "user", "content": PROMPT}], "temperature": 0.5}
     body |= {"stream": True} if stream else {}
     return post(gateway.host, gateway.port, "/v1/chat/completions", body, Authorization=f"Bearer {gateway.key}")
 
@@ -157,6 +159,59 @@ async def streams(gateway, n, waves):
     }
 
 
+# ---- another checkout
+
+COMPARED = {  # by name: whether it is a stream, and the model
+    "pass/": (False, "pass/loopback"),
+    "pass/, stream": (True, "pass/loopback"),
+    "refine/": (False, "refine/plain"),
+}
+
+
+async def compare(given, folder):
+    """Return the CPU time of a request to the gateway of each checkout, by kind of request: one value for each pair."""
+    with ExitStack() as stack:
+        source = stack.enter_context(processes.upstream())
+        both = []
+        for name, tree in (("before", given.before), ("now", Path(__file__).parents[1])):
+            (folder / name).mkdir()
+            both.append(stack.enter_context(processes.redraft(folder / name, source, name=name, tree=tree)))
+        if both[0].usage() is None:
+            sys.exit("--before needs /proc, for the CPU time of the gateways")
+        cpu = {kind: {gateway.name: [] for gateway in both} for kind in COMPARED}
+        for pair in range(-1, given.pairs):  # the first is a warm-up
+            for kind, (stream, model) in COMPARED.items():
+                for gateway in both if pair % 2 else both[::-1]:
+                    request, began = request_to(gateway, stream=stream, model=model), gateway.usage()["cpu_s"]
+                    check(gateway, await many(gateway.host, gateway.port, request, given.n, given.in_flight))
+                    if pair >= 0:
+                        cpu[kind][gateway.name].append(1000 * (gateway.usage()["cpu_s"] - began) / given.n)
+    return cpu
+
+
+def compared(cpu):
+    """Return the median ratio of each kind of request."""
+    return {
+        kind: median(now / before for before, now in zip(each["before"], each["now"], strict=True)) for kind, each in cpu.items()
+    }
+
+
+def show_compared(cpu):
+    rows = [
+        [kind, f"{median(each['before']):.3f}", f"{median(each['now']):.3f}", f"{ratio:.3f}"]
+        for (kind, each), ratio in zip(cpu.items(), compared(cpu).values(), strict=True)
+    ]
+    table(["CPU ms of a request", "before", "now", "median ratio"], rows)
+    print()
+
+
+def compared_goals(cpu):
+    return [
+        (f"{kind} takes at most {MORE_CPU:g} of the CPU time before: {ratio:.3f}", ratio <= MORE_CPU)
+        for kind, ratio in compared(cpu).items()
+    ]
+
+
 # ---- what is shown
 
 
@@ -237,10 +292,14 @@ def arguments():
     parser.add_argument("--litellm", metavar="PYTHON", help="interpreter of an environment with litellm[proxy]")
     parser.add_argument("--optillm", metavar="PYTHON", help="interpreter of an environment with optillm")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="mixed load with faults for that long, and nothing else")
+    parser.add_argument("--before", metavar="CHECKOUT", type=Path, help="compare with the gateway in this folder, and nothing else")
+    parser.add_argument("--pairs", type=int, default=5, help="pairs of rounds with --before")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
-    if min(given.n, given.in_flight, given.rounds, given.streams) < 1 or given.waves < 2:
-        parser.error("-n, --in-flight, --rounds and --streams must be at least 1, --waves at least 2")
+    if min(given.n, given.in_flight, given.rounds, given.streams, given.pairs) < 1 or given.waves < 2:
+        parser.error("-n, --in-flight, --rounds, --streams and --pairs must be at least 1, --waves at least 2")
+    if given.before and not (given.before / "src" / "redraft").is_dir():
+        parser.error(f"--before: {given.before} is no checkout: it has no src/redraft")
     return given
 
 
@@ -252,6 +311,10 @@ def main():
 
             results = uvloop.run(soak.run(given.soak, Path(folder)))
             found = soak.goals(results)
+        elif given.before:
+            results = uvloop.run(compare(given, Path(folder)))
+            show_compared(results)
+            found = compared_goals(results)
         else:
             results = uvloop.run(measure(given, Path(folder)))
             found = goals(results)

@@ -27,6 +27,26 @@ def test_the_gateway_is_measured(tmp_path):
     assert done.returncode == int(any(goal["met"] is False for goal in found["goals"]))
 
 
+@pytest.mark.slow
+def test_another_checkout_is_compared(tmp_path):
+    """Each kind of request has a figure of each pair; the exit code says whether a median is above the limit."""
+    figures = tmp_path / "figures.json"
+    sizes = ["-n", "40", "--in-flight", "4", "--pairs", "2"]
+    command = [sys.executable, BENCH / "gateway.py", "--before", BENCH.parent, *sizes, "--json", figures]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert figures.exists(), done.stderr
+    found = json.loads(figures.read_text())
+    assert [len(each["now"]) for each in (found["pass/"], found["pass/, stream"], found["refine/"])] == [2, 2, 2]
+    assert done.returncode == int(any(goal["met"] is False for goal in found["goals"]))
+
+
+def test_a_median_ratio_above_the_limit_is_a_miss(gateway_bench):
+    """One pair that was disturbed changes nothing; a median does."""
+    same = {"before": [1.0] * 5, "now": [1.0, 1.04, 1.05, 2.0, 1.0]}
+    more = {"before": [1.0] * 5, "now": [1.06, 1.07, 1.08, 1.0, 1.0]}
+    assert [met for _, met in gateway_bench.compared_goals({"pass/": same, "refine/": more})] == [True, False]
+
+
 @pytest.fixture
 def gateway_bench(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))

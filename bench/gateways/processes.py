@@ -29,6 +29,11 @@ max-queue = 2000
 [models.loopback]
 url = "{upstream}/v1"
 model = "loopback"
+
+[profiles.plain]
+model = "loopback"
+graders = ["words:1-"]
+max-iterations = 0
 """
 LITELLM = """
 model_list:
@@ -69,22 +74,24 @@ def upstream(*options):
 
 
 @contextmanager
-def redraft(folder, source, config=REDRAFT, wrapper=("-m", "redraft"), *, values=None, key=None):
-    """Run `redraft serve`."""
+def redraft(folder, source, config=REDRAFT, wrapper=("-m", "redraft"), *, values=None, key=None, name="redraft pass/", tree=None):
+    """Run `redraft serve`; of another checkout if `tree` is its folder."""
+    own = {} if tree is None else {"PYTHONPATH": str(Path(tree).absolute() / "src")}
     port = free_port()
     path = folder / "gateway.toml"
     state = folder / "gateway"
     path.write_text(config.format(port=port, folder=state, upstream=url_of(source), **(values or {})))
-    key = key or add_key(folder, state)
+    key = key or add_key(folder, state, environment=own)
     command = [sys.executable, *wrapper, "serve", "--config", path]
-    with running("redraft pass/", command, port, "pass/loopback", folder, key=key) as gateway:
+    with running(name, command, port, "pass/loopback", folder, key=key, **own) as gateway:
         yield gateway
 
 
-def add_key(folder, state, *options, name="bench"):
+def add_key(folder, state, *options, name="bench", environment=None):
     """Return a new key of Redraft's gateway."""
     command = [sys.executable, "-m", "redraft", "keys", "add", name, "--folder", state, *options]
-    done = subprocess.run([str(part) for part in command], env=environment_of(folder), capture_output=True, text=True, check=False)
+    own = {**environment_of(folder), **(environment or {})}
+    done = subprocess.run([str(part) for part in command], env=own, capture_output=True, text=True, check=False)
     if not (found := re.search(r"\brd-[\w-]+", done.stdout)):
         sys.exit(f"redraft keys add failed:\n{done.stdout[-500:]}{done.stderr[-3000:]}")
     return found[0]

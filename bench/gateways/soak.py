@@ -70,6 +70,12 @@ max-iterations = 2
 deadline = 8.0
 retries = 1
 
+[profiles.unkept]
+model = "steady"
+graders = ["words:1-"]
+max-iterations = 0
+store = "off"
+
 [profiles.slow]
 model = "slow"
 graders = ["words:500-"]
@@ -77,7 +83,7 @@ max-iterations = 8
 """
 COUNTED = Path(__file__).with_name("counted.py")
 WORKERS = 24
-PURGED = "refine/judged"  # the requests of which are deleted when they are more than a few megabytes
+UNSTORED = {"refine/judged", "refine/unkept"}  # of which requests are deleted above a few megabytes, or never stored
 TRACES = 300  # stored traces that are read
 MORE_DESCRIPTORS = 16  # files and connections that are opened when they are first needed; a leak would be one for a request
 QUIET_SECONDS = 6.0  # unused connections are kept for 4 to 5 seconds
@@ -108,6 +114,10 @@ class Kind:
 
 def chat(model, **fields):
     return {"model": model, "messages": [{"role": "user", "content": PROMPT}], **fields}
+
+
+def large(model, **fields):
+    return {"model": model, "messages": [{"role": "user", "content": "Answer at great length."}], **fields}
 
 
 def claude(model, **fields):
@@ -142,6 +152,9 @@ KINDS = (
     kind("wrong model", 3, CHAT, chat("refine/none"), (404,)),
     kind("wrong key", 3, CHAT, chat("refine/fast"), (401,), key="unknown"),
     kind("poor key", 3, CHAT, chat("pass/steady"), (200, 402, 429), key="poor"),  # 429: other requests have reserved the rest
+    kind("large pass", 1, CHAT, large("pass/steady")),
+    kind("large refine", 1, CHAT, large("refine/unkept", store=False)),
+    kind("client leaves a large answer", 1, CHAT, large("refine/unkept", store=False), seconds=0.5),
     kind("count", 3, "messages/count_tokens", claude("pass/steady"), is_counted=False),
 )
 
@@ -163,7 +176,7 @@ class Seen:
         self.replies[f"{what.name}: {'left' if left else reply.status}"] += 1
         if reply.status == 200 and reply.is_complete and what.key == "billed":
             self.billed_answers += 1
-        if reply.trace_id and reply.is_complete and what.body["model"] != PURGED:
+        if reply.trace_id and reply.is_complete and what.body["model"] not in UNSTORED:
             self.traces[reply.trace_id] = time.time()
         elif what.is_counted and reply.status == 200 and reply.is_complete and not reply.trace_id:
             self.note(what, reply, "no trace id")
@@ -302,7 +315,9 @@ def rows_of(state):
 
 def without_trace(state, rows, chance):
     """Return the answered requests without a stored trace that has ended, of some that must have one."""
-    full = [id for id, row in rows.items() if row["level"] == "full" and row["outcome"] == "answered" and row["model"] != PURGED]
+    full = [
+        id for id, row in rows.items() if row["level"] == "full" and row["outcome"] == "answered" and row["model"] not in UNSTORED
+    ]
     with Journal(state / "gateway.journal", read_only=True) as journal:
         traces = {id: journal.trace(rows[id]["model"], id) for id in chance.sample(full, min(TRACES, len(full)))}
     return [id for id, trace in traces.items() if trace is None or trace.outcome is None]

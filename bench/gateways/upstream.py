@@ -27,6 +27,7 @@ STREAM = re.compile(rb'"stream": ?true')
 CRITERIA = ("instructions", "correctness", "completeness", "clarity")
 FAULTS = ("error", "limit", "nonsense", "close", "half", "hang", *["none"] * 6)
 HANG = 20.0
+LARGE = b"at great length"
 WORDS = "an answer of a length that is usual for a question with some detail in it "
 COUNTS = ("calls", "answered", "faults", "left")
 
@@ -188,6 +189,8 @@ def text_for(body):
     """Return the answer to a request: a verdict for a judge, else text."""
     if b"one JSON object" in body:
         return verdict(random.choice((3, 4, 5)))
+    if LARGE in body:
+        return WORDS * 60_000  # 4 MB
     return f"Answer {random.randrange(100)}: " + WORDS * 8
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from .usage import Usage
 
@@ -113,6 +113,11 @@ class BadResponseError(ModelError):
 
     empty = False
     malformed = False
+
+    def without_text(self) -> Self:
+        """Return the error, of an answer that is valid and has no text."""
+        self.empty = True
+        return self
 
 
 class ModelTimeoutError(ModelError):

@@ -1,4 +1,4 @@
-"""How often Python looks for cycles of objects while Redraft works."""
+"""How often Python looks for cycles of objects while Redraft works on many rows. A server looks as often as any program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RARELY = (50_000, 20, 100)  # the first: more objects than the rows under way ho
 
 
 def collect_rarely() -> None:
-    """Look for cycles rarely: what a row or a request leaves behind is freed at once, and looking took a tenth of a batch."""
+    """Look for cycles rarely: what a row leaves behind is freed at once, and looking took a tenth of a batch."""
     gc.set_threshold(*RARELY)
 
 

@@ -20,7 +20,7 @@ from .core.task import Task
 from .core.trace import PanelGrader, Trace
 from .errors import BudgetExhaustedError
 from .graders.base import makes_calls, parts_for
-from .middleware.budget import RESERVATION, BudgetOwner, BudgetTracker, Reservation
+from .middleware.budget import RESERVATION, BudgetOwner, BudgetTracker, Reservation, no_cost
 from .middleware.call_costs import ZERO_AMOUNTS, CostEstimate, PromptSize, messages_size, text_size
 from .perform import ModelClient, Roles, StepClient, failure_record
 from .protocols import Perform
@@ -133,14 +133,14 @@ class Reservations:
             self._check_time(self.statistics.writing_median if unseen else self.statistics.expected_seconds)
         except BudgetExhaustedError as error:
             return failure_record(step, error, StepClient(None))
-        reservation = Reservation(self.budget_tracker, _no_need if unseen else self._grading_need, self._owner)
+        reservation = Reservation(self.budget_tracker, no_cost if unseen else self._grading_need, self._owner)
         will_be_graded, token = False, RESERVATION.set(reservation)
         try:
             record = await perform(step)
             will_be_graded = isinstance(record, Candidate) and not unseen and not self._is_copy(record)
         finally:
             RESERVATION.reset(token)
-            reservation.writing = False
+            reservation.close()
             if not will_be_graded:
                 self.budget_tracker.release(reservation)
         self._note_seconds(record)
@@ -182,6 +182,7 @@ class Reservations:
             record = await perform(step)
         finally:
             RESERVATION.reset(token)
+            reservation.close()
             self.budget_tracker.release(reservation)
         if isinstance(record, Feedback):
             self._seen_graders.add(step.grader)
@@ -261,11 +262,6 @@ class Reservations:
     def _is_copy(self, candidate: Candidate) -> bool:
         """Whether a candidate is a copy of its parent, which is not graded again."""
         return candidate.parent is not None and self._content_keys.get(candidate.parent) == candidate.content_key
-
-
-def _no_need() -> CostEstimate:
-    """Return the estimated cost of no call."""
-    return _total(())
 
 
 def _total(calls: Iterable[CostEstimate]) -> CostEstimate:

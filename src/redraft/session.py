@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import checks
 from .answers import AnswerForm, AnswerGrader
 from .bounded_cache import BoundedCache
+from .clients import LimitCalls, SessionClients
 from .core.task import Task
 from .core.trace import Panel, PanelGrader
 from .editor import FormEditor
@@ -24,21 +24,9 @@ from .graders.execution import check_environment
 from .graders.fingerprint import grader_fingerprint
 from .middleware import (
     BudgetTracker,
-    ConcurrencyLimit,
     EndpointCapabilities,
-    limit_concurrency,
-    meter,
-    with_cost,
 )
-from .middleware.adapt import adapt
-from .middleware.cache import cache
-from .middleware.call_costs import CostEstimator
-from .middleware.messages import checked_reply, offer_own_tools
-from .middleware.retry import retry
-from .middleware.timeout import timeout
 from .models import connect
-from .models.endpoint_url import redacted_url
-from .models.pricing import FREE, Price, price_of
 from .models.registry import alternative_models
 from .options import Options
 from .own_code import is_own
@@ -51,10 +39,8 @@ from .quality.lineage import llm_graders
 from .quality.priors import Priors
 from .reservations import StepStatistics
 from .storage.secure_files import cards_folder
-from .telemetry import call_target, record_calls
 
 if TYPE_CHECKING:
-    from .middleware.failover import Availability
     from .storage.priors_store import PriorsKey
     from .tables.columns import TaskColumns
 
@@ -63,12 +49,6 @@ PYTHON_CODE = "python code"  # the name of the form of answer that it grades
 NOTHING_GRADES = "nothing grades this task: no grader, judge, requirement, test or form of the answer is named for it"
 NO_JUDGE_MODEL = "there is no model, and without one only requirements or functions can grade: give some, or a model"
 MAX_CACHED_SETUPS = 1000  # every row of a data set may have its own requirements
-
-
-class LimitCalls(Protocol):
-    """Limits the calls of a model. `has_fallback`: another model answers if this one is out of service."""
-
-    def __call__(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call: ...
 
 
 class JudgeCalibration(NamedTuple):
@@ -105,13 +85,12 @@ class TaskSetup(NamedTuple):
 
 @dataclass
 class Session:
-    """Owns what all calls of a run share: the budget, the concurrency limit, the connected models with their middleware.
+    """Owns what all calls of a run share: its graders and plans, and in `clients` the budget, the limit and the connected models.
 
     `writer` is the model that writes (None: there is none), `judge` the one that graders use (None: the writer).
     A list of models as `writer` is tried in order (see `failover`); the first one is the judge if there is no other.
     `limit_calls` replaces the concurrency limit around the calls of a model. `connect` returns the model that a user names;
-    `watch` wraps the complete call. `notify` is called with a message when one of several models goes out of service or comes
-    back.
+    `watch` wraps the complete call.
     """
 
     options: Options
@@ -121,14 +100,9 @@ class Session:
     limit_calls: LimitCalls | None = None
     connect: Callable[[Any], Model] = field(default=connect, kw_only=True)
     watch: Callable[[Call], Call] | None = field(default=None, kw_only=True)
-    notify: Callable[[str], object] | None = field(default=None, kw_only=True)
-    budget_tracker: BudgetTracker = field(init=False)
-    capabilities: EndpointCapabilities = field(default_factory=EndpointCapabilities, init=False)
+    clients: SessionClients = field(init=False)
     has_limits: bool = field(init=False)  # whether the budget limits anything
-    _limiter: ConcurrencyLimit = field(init=False)
-    _clients: dict[int, tuple[Any, ModelClient]] = field(default_factory=dict)
-    setup_cache: dict[tuple[bool, tuple[str, ...]], TaskSetup] = field(default_factory=dict)
-    _connected: dict[int, tuple[Any, Model]] = field(default_factory=dict)
+    setup_cache: dict[tuple[bool, tuple[str, ...]], TaskSetup] = field(default_factory=dict, init=False)
     plan_cache: dict[tuple[bool, bool], Plan] = field(default_factory=dict, init=False)
     cached_priors: Priors | None = field(default=None, init=False)
     cached_calibration: JudgeCalibration | None = field(default=None, init=False)
@@ -137,9 +111,18 @@ class Session:
     _fingerprints: BoundedCache[int, tuple[Any, str]] = field(default_factory=lambda: BoundedCache(MAX_CACHED_SETUPS), init=False)
 
     def __post_init__(self) -> None:
-        self.budget_tracker = BudgetTracker(self.options.budget)
+        self.clients = SessionClients(self.options, self.connect, self.limit_calls, self.watch)
         self.has_limits = bool(self.options.budget and self.options.budget.limits)
-        self._limiter = ConcurrencyLimit(self.options.max_in_flight)
+
+    @property
+    def budget_tracker(self) -> BudgetTracker:
+        """The account of the budget, which the calls of all clients share."""
+        return self.clients.budget_tracker
+
+    @property
+    def capabilities(self) -> EndpointCapabilities:
+        """What is known of the models, which all clients share."""
+        return self.clients.capabilities
 
     def setup(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> TaskSetup:
         """Return what tasks with these requirements, and with tests or without, share; it is cached. Raises ConfigError."""
@@ -302,7 +285,7 @@ class Session:
         client = roles.judges.get(grader)
 
         def identity_of(model: Any) -> str | None:
-            return (client.identity if client else None) if model is None else self.client_for(model).identity
+            return (client.identity if client else None) if model is None else self.clients.client_for(model).identity
 
         return grader_fingerprint(roles.graders[grader], identity_of)
 
@@ -320,111 +303,9 @@ class Session:
         other.cached_priors, other.cached_calibration = None, None
         return other
 
-    def client_for(self, model: Any) -> ModelClient:
-        """Return the client of a model: its call inside timeout, limit, budget, adaptation, retry and cache."""
-        if id(model) not in self._clients:
-            self._clients[id(model)] = (model, self._wrap_model(self._connect(model)))
-        return self._clients[id(model)][1]
-
-    def _connect(self, model: Any) -> Model:
-        """Return the connected model, which `close` closes."""
-        if id(model) not in self._connected:
-            self._connected[id(model)] = (model, self.connect(model))
-        return self._connected[id(model)][1]
-
-    def writing_client(self, models: Sequence[Any]) -> ModelClient:
-        """Return the client that calls the first of several models that is in service. Raises ConfigError."""
-        if len(models) == 1:
-            return self.client_for(models[0])
-        if id(models) not in self._clients:
-            self._clients[id(models)] = (models, self._wrap_models([self._connect(model) for model in models]))
-        return self._clients[id(models)][1]
-
-    def _wrap_models(self, models: Sequence[Model]) -> ModelClient:
-        from .middleware.failover import Availability, FailoverModel, fail_over  # most runs have one model
-
-        counts, names = Counter(model.identity for model in models), Counter(model.name for model in models)
-        if repeated := [model.name for model in models if counts[model.identity] > 1]:
-            raise ConfigError(f"a list of models names each once, got {repeated[0]!r} twice")
-        labels = [model.name if names[model.name] == 1 else endpoint_label(model) for model in models]
-        availabilities = [Availability(label, lambda message: self.notify and self.notify(message)) for label in labels[:-1]]
-        clients = [self._wrap_model(model, each) for model, each in zip_longest(models, availabilities)]
-        alternatives = [FailoverModel(c.name, c.call, each) for c, each in zip(clients, availabilities, strict=False)]
-        return ModelClient(
-            ", ".join(client.name for client in clients),
-            fail_over(alternatives, clients[-1].name, clients[-1].call),
-            " or ".join(client.identity for client in clients),
-            next((client.price for client in clients if client.price != FREE), FREE),
-            clients[0].costs,
-            " or ".join(client.endpoint for client in clients),
-        )
-
-    def _wrap_model(self, model: Model, availability: Availability | None = None) -> ModelClient:
-        """Return the client of a model; with `availability`, one that another model replaces while it is out of service."""
-        options = self.options
-        price = self._price_or_raise(model)
-        endpoint = endpoint_label(model)
-        call = model.complete if _enforces_timeout(model, options.timeout) else timeout(model.complete, options.timeout, endpoint)
-        check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
-        call = with_cost(call, price, check)
-        call = availability.guard(call) if availability else call
-        if self.limit_calls:
-            call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)
-        else:
-            call = limit_concurrency(call, self._limiter)
-        costs = CostEstimator(price, model.name) if options.budget else None
-        if costs:
-            call = meter(call, self.budget_tracker, price, costs)
-        if availability and getattr(model, "takes_probes", True):
-            availability.probe = call
-        call = adapt(call, self.capabilities.for_model(model.identity, model.name), getattr(model, "formats", ("text",)))
-        retries = min(options.retries, availability.max_retries) if availability else options.retries
-        call = retry(call, endpoint=endpoint, attempts=retries + 1)
-        call = record_calls(call, call_target(model.name, getattr(model, "base_url", None)))
-        if options.cache is not None:
-            call = cache(call, options.cache, model.identity)
-        call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))
-        if self.watch:
-            call = self.watch(call)
-        return ModelClient(model.name, call, model.identity, price, costs, endpoint)
-
-    def _price_or_raise(self, model: Model) -> Price | None:
-        given = (self.options.prices or {}).get(model.name)
-        price = Price(*given) if given else price_of(model)
-        if price is None and (problem := self._usd_requirement()):
-            raise ConfigError(
-                f"{problem}, the price of {model.name!r} is unknown; "
-                f"give it as prices={{{model.name!r}: (USD per million input tokens, USD per million output tokens)}}, "
-                f"or --price {model.name}=IN,OUT"
-            )
-        return price
-
-    def _usd_requirement(self) -> str:
-        """Return the start of an error message about the setting that needs prices; "" if none does."""
-        options = self.options
-        if options.budget and options.budget.usd is not None:
-            return "budget: usd cannot be kept"
-        plan_uses_cost = options.cost_unit == "usd" and options.noise_aware is not False and options.plan is None
-        return "cost_unit: 'usd' cannot be weighed" if plan_uses_cost else ""
-
     async def close(self) -> None:
         """Close the models that this session connected."""
-        async with AsyncExitStack() as closing:
-            for given, model in self._connected.values():
-                if given is not model and (closes := getattr(model, "aclose", None)):
-                    closing.push_async_callback(closes)
-
-
-def endpoint_label(model: Model) -> str:
-    """Return where a model is served, for messages: its address, if it has one, and its name."""
-    address = getattr(model, "base_url", None)
-    return f"{redacted_url(str(address))} (model {model.name})" if address else f"model {model.name}"
-
-
-def _enforces_timeout(model: Model, seconds: float | None) -> bool:
-    """Whether a model itself ends every call within this many seconds."""
-    own = getattr(model, "timeouts", None)
-    return seconds is None or (own is not None and own.total <= seconds)
+        await self.clients.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,9 +459,9 @@ def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Ro
     """Assign models to roles. A grader uses its own `model` if it has one, else the judge, else the writer."""
     options = session.options
     writers = alternative_models(session.writer)
-    writing = _client_for_argument(partial(session.writing_client, writers), "model") if writers else None
+    writing = _client_for_argument(partial(session.clients.writing_client, writers), "model") if writers else None
     judge = session.judge if session.judge is not None else next(iter(writers), None)
-    judging = _client_for_argument(partial(session.client_for, judge), "judge") if judge is not None else None
+    judging = _client_for_argument(partial(session.clients.client_for, judge), "judge") if judge is not None else None
     clients = {member.name: _grader_client(session, grader, judging, model_free=member.model_free) for member, grader in members}
     requirements: list[Any] = [grader.requirement for _, grader in members if isinstance(grader, RequirementGrader)]
     answer = options.answer
@@ -588,7 +469,7 @@ def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Ro
     sampling = Sampling(options.temperature, options.max_tokens, options.seed, schema=answer.schema if answer else None)
     graders = {member.name: grader for member, grader in members}
     editor = (FormEditor() if options.editor else None) if isinstance(options.editor, bool) else options.editor
-    return Roles(writing, graders, clients, editor, requirements, sampling, session.client_for, answer)
+    return Roles(writing, graders, clients, editor, requirements, sampling, session.clients.client_for, answer)
 
 
 def _client_for_argument(make: Callable[[], ModelClient], argument: str) -> ModelClient:
@@ -602,7 +483,7 @@ def _client_for_argument(make: Callable[[], ModelClient], argument: str) -> Mode
 def _grader_client(session: Session, grader: Any, default: ModelClient | None, *, model_free: bool) -> ModelClient | None:
     """Return the client of a grader, after checking that each of its parts has one. Raises ConfigError."""
     own = getattr(grader, "model", None)
-    client = session.client_for(own) if own is not None else default
+    client = session.clients.client_for(own) if own is not None else default
     parts = getattr(grader, "parts", ())
     for part in parts:
         _grader_client(session, part, client, model_free=bool(getattr(part, "model_free", False)))

@@ -188,12 +188,13 @@ def test_a_second_gateway_in_the_folder_is_refused(gateway):
 
 def test_a_key_is_limited_to_its_rate_and_its_models(gateway):
     """429 says when to come back, 403 what the key is for; the list of models has only those."""
+    _, other = gateway.add_key("other", KeyLimits(), ("pass/small",))
     _, secret = gateway.add_key("slow", KeyLimits(requests_per_minute=1), ("pass/small",))
     time.sleep(0.5)
     assert gateway.ask(key=secret)[0] == 200
     status, headers, data = gateway.ask(key=secret)
     assert (status, data["error"]["code"]) == (429, "rate_limited") and 50 <= float(headers["retry-after"]) <= 61
-    assert gateway.ask(key=secret, model="pass/unpriced")[0] == 403
+    assert gateway.ask(key=other, model="pass/unpriced")[0] == 403
     request = urllib.request.Request(f"{gateway.url}/v1/models", headers={"x-api-key": secret})
     with urllib.request.urlopen(request) as reply:
         assert [model["id"] for model in json.load(reply)["data"]] == ["pass/small"]

@@ -405,12 +405,12 @@ def test_a_rate_is_limited_with_the_time_to_wait(ring, store, clock):
     """Ten seconds' worth at once, then one each second; the error says when."""
     caller = caller_with(ring, store, requests_per_minute=60)
     for _ in range(10):
-        store.reserve(caller, cost=0, calls=1)
-    error = refusal(store.reserve, caller, cost=0, calls=1)
+        store.count_request(caller)
+    error = refusal(store.count_request, caller)
     assert error.status == 429 and 0 < error.retry_after <= 1
     clock.now += error.retry_after
-    store.reserve(caller, cost=0, calls=1)
-    assert refusal(store.reserve, caller, cost=0, calls=1).status == 429
+    store.count_request(caller)
+    assert refusal(store.count_request, caller).status == 429
 
 
 @settings(max_examples=30)
@@ -424,7 +424,7 @@ def test_no_pattern_of_requests_exceeds_a_rate(tmp_path_factory, pauses, rate):
         for pause in pauses:
             clock.now += pause
             with suppress(GatewayError):
-                store.reserve(caller, cost=0, calls=1)
+                store.count_request(caller)
                 accepted.append(clock.now)
         for first in range(len(accepted)):
             for last in range(first, len(accepted)):

@@ -44,7 +44,9 @@ async def run_grader(named, text, reference="the answer is clear and short"):
     grader = Embedding(named)
     session = Session(Options(retries=0), None, grader)
     try:
-        return await grader.grade(Task("q", reference=reference), Candidate(0, text), StepClient(session.client_for(grader.model)))
+        return await grader.grade(
+            Task("q", reference=reference), Candidate(0, text), StepClient(session.clients.client_for(grader.model))
+        )
     finally:
         await session.close()
 

@@ -98,6 +98,7 @@ class LazyGroup(click.Group):
 
 
 TELEMETRY_SWITCHES = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
+SERVERS = frozenset({"serve", "mcp"})
 WORKING_COMMANDS = frozenset({"run", "best", "grade", "batch", "validate", "compare", "gate", "serve", "mcp"})
 
 
@@ -116,7 +117,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command and return the exit code. Without `argv` the process is that of the command line."""
     if argv is None:
         prepare_process()
-        collect_rarely()
+        if SERVERS.isdisjoint(sys.argv[1:2]):
+            collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # write escapes instead of failing half-way

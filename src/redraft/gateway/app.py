@@ -30,9 +30,11 @@ from ..jsontext import dumps
 from ..telemetry.requests import RequestSpans
 from .access_log import log_request
 from .admission import Admission
+from .answer_memory import AnswerMemory
 from .anthropic_wire import MessagesWire
+from .bodies import BodyParser
 from .chat_wire import ChatWire
-from .client_exchange import ClientExchange, parse_json
+from .client_exchange import ClientExchange
 from .config import GatewayConfig, ServedModel
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError, Wire, WireName, invalid_request
 from .guard import Guard, wire_of
@@ -68,12 +70,14 @@ class Gateway:
         self._resources = AsyncExitStack()
         self.is_draining = False
         self.runs: RunsInFlight[Any] = RunsInFlight()
+        self.bodies = BodyParser()
         self._exchanges: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         config, stack = self.config, self._resources
         async with AsyncExitStack() as opening:
             self.admission = Admission(config.limits)
+            self.answers = AnswerMemory(config.limits.max_answers)
             self.metrics = GatewayMetrics(self.routing.names, lambda: self.admission.waiting)
             self.keys = KeyStore(config.folder / "gateway.db", require_keys=config.require_keys)
             opening.callback(self.keys.close)
@@ -111,6 +115,7 @@ class Gateway:
         routing = await load_routing(config, self._env).__aenter__()
         before, self.routing = self.routing, routing
         self.admission.resize(config.limits)
+        self.answers.limit = config.limits.max_answers
         self.guard.configure(config)
         self.store.retentions = retentions(config)
         self.metrics.models = frozenset(routing.names)
@@ -199,7 +204,8 @@ class Gateway:
 
     async def _count_tokens(self, request: Request) -> Response:
         caller = self.keys.authenticate(request.headers)
-        body = parse_json(await request.body())
+        self.keys.count_request(caller)
+        body = await self.bodies.parse(await request.body())
         routing = self.routing
         target = routing.find(body.get("model"), caller)
         refuse_routing(body)

@@ -12,14 +12,13 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from random import Random
 from time import time
 from traceback import extract_tb
 from typing import Any, Protocol, TypeVar
 
-import orjson
 from starlette.types import Message, Receive, Scope, Send
 
 from ..core.records import Failure
@@ -29,8 +28,10 @@ from ..log import log
 from ..telemetry import annotate, call_target, record_forwarded_call
 from ..usage import CallLedger, Usage
 from .admission import Admission
+from .answer_memory import AnswerMemory
+from .bodies import BodyParser
 from .config import Retention, ServedModel
-from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire, invalid_request
+from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire
 from .idempotency import RunsInFlight
 from .keys import Caller, KeyStore
 from .metrics import GatewayMetrics
@@ -44,6 +45,7 @@ from .wire_errors import error_event
 
 T = TypeVar("T")
 KEEP_ALIVE_SECONDS = 5.0
+SENT_BYTES = 256 * 1024  # of a reply, at once
 _READ_HEADERS = frozenset({b"authorization", b"x-api-key", b"idempotency-key", *(name.encode() for name in FORWARDED_HEADERS)})
 JSON, EVENT_STREAM = b"application/json", b"text/event-stream"
 _IDS = Random()  # seeded by the system; asking it for each ID takes longer than all else here
@@ -87,6 +89,8 @@ class SharedServices(Protocol):
     store: RequestStore
     metrics: GatewayMetrics
     runs: RunsInFlight[Any]
+    bodies: BodyParser
+    answers: AnswerMemory
     is_draining: bool
 
     def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str], notice: str = "") -> None:
@@ -110,7 +114,8 @@ class ClientExchange:
         self.raw = b""
         self.facts: RequestFacts | None = None
         self.content: dict[str, str] = {}
-        self._is_started = self._is_complete = self._is_disconnected = False
+        self._held = 0  # bytes of answers
+        self._is_started = self._is_complete = self._is_disconnected = self._is_over = False
 
     async def serve(self) -> None:
         """Answer the request, whatever happens."""
@@ -121,9 +126,15 @@ class ClientExchange:
         status, error_code, started_at = 200, "", asyncio.get_running_loop().time()
         try:
             self.caller = self.gateway.keys.authenticate(self.headers)
+            runs, key = self.gateway.runs, self.headers.get("idempotency-key")
+            if key is None or runs.body_hash(key, self.caller.id) is None:
+                self.gateway.keys.count_request(self.caller)
+                key = None
             self.raw = await self._read_body()
+            if key and runs.body_hash(key, self.caller.id) != self._body_hash:
+                self.gateway.keys.count_request(self.caller)
             watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
-            await self.answer(parse_json(self.raw))
+            await self.answer(await self.gateway.bodies.parse(self.raw))
         except GatewayError as error:
             status, error_code = self.wire.error_status(error), error.code
             await self.fail(error)
@@ -143,6 +154,8 @@ class ClientExchange:
         finally:
             if watcher:
                 watcher.cancel()
+            self.gateway.answers.free(self._held)
+            self._is_over = True
             seconds = asyncio.get_running_loop().time() - started_at
             self._record(status, error_code, seconds)
             await self.routing.release()
@@ -188,14 +201,18 @@ class ClientExchange:
 
     # ---- the work, which several requests with one idempotency key share
 
+    @cached_property
+    def _body_hash(self) -> str:
+        """What tells whether another request with this idempotency key is the same."""
+        return sha256(self.scope["path"].encode() + b"\0" + self.raw).hexdigest()
+
     async def _join_run(self, items: AsyncGenerator[Any, None]) -> Any:
         """Return the items of the run in flight with the same idempotency key, or those given."""
         key = self.headers.get("idempotency-key")
         if key is None:
             return items
         assert self.caller
-        body_hash = sha256(self.scope["path"].encode() + b"\0" + self.raw).hexdigest()
-        reader = await self.gateway.runs.join(key, self.caller.id, body_hash, lambda: items)
+        reader = await self.gateway.runs.join(key, self.caller.id, self._body_hash, lambda: items)
         if reader.is_joined:
             await items.aclose()
         return reader
@@ -210,6 +227,7 @@ class ClientExchange:
             end = None
             try:
                 retention = self.routing.retention(target)
+                prepared.log.hold = self._hold
                 prepared.log.store = recorder = gateway.store.begin(
                     self.trace_id, caller, request.model, self.wire.name, retention, is_stored=request.is_stored
                 )
@@ -217,9 +235,10 @@ class ClientExchange:
                 async with aclosing(answer_request(prepared)) as items:
                     async for item in items:
                         if isinstance(item, Answer):
-                            end = RequestEnd(200, usage=item.total, score=item.score, iterations=item.iterations, stop=item.stop)
                             await recorder.wait_for_commit()
-                        yield item
+                        yield item  # an answer is given once its client has read it, but for the last of it
+                        if isinstance(item, Answer):
+                            end = RequestEnd(200, usage=item.total, score=item.score, iterations=item.iterations, stop=item.stop)
             except GatewayError as error:
                 end = RequestEnd(self.wire.error_status(error), error.code, prepared.log.usage)
                 raise
@@ -262,8 +281,11 @@ class ClientExchange:
                         finally:
                             if end is not None:
                                 recorder.record_exchange(self.raw, bytes(received))
-                        if reply.failure is not None:
-                            raise reply.failure
+                        if (failure := reply.take_failure()) is not None:
+                            try:
+                                raise failure
+                            finally:
+                                del failure  # which keeps this frame
                     finally:
                         call.usage = reply.usage
                         await reply.aclose()
@@ -305,21 +327,22 @@ class ClientExchange:
                         await self._send_part(part)
                 await self._finish()
             else:
-                parts = [part async for part in parts_of(items)]
+                parts = []
+                async for part in parts_of(items):
+                    self._hold(len(part))
+                    parts.append(part)
                 await self._send_whole(200, headers, parts[0] if len(parts) == 1 else b"".join(parts))
             async for _ in items:  # what is left of the work is to record it
                 pass
 
     async def _send_answer(self, request: ChatRequest, items: Any) -> None:
         """Send the answer to a request that reads no stream."""
-        answer: Answer | None = None
         async for item in items:
-            answer = item if isinstance(item, Answer) else answer
-        assert answer
-        self._note_content(answer.text)
-        body = dumps(self.wire.answer_body(request, answer, int(time())))
-        headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        await self._send_whole(200, [(b"content-type", JSON), *headers], body)
+            if isinstance(item, Answer):
+                self._note_content(item.text)
+                body = dumps(self.wire.answer_body(request, item, int(time())))
+                headers = [(name.encode(), value.encode()) for name, value in item.headers.items()]
+                await self._send_whole(200, [(b"content-type", JSON), *headers], body)
 
     async def _stream_answer(self, request: ChatRequest, items: Any) -> None:
         """Send the answer to a request that reads a stream, with progress and keep-alives before it."""
@@ -368,8 +391,11 @@ class ClientExchange:
 
     async def _send_whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         await self._start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        last = max(0, len(body) - 1) // SENT_BYTES * SENT_BYTES
+        for start in range(0, last, SENT_BYTES):  # each waits until the client has read most of those before
+            await self._send_part(body[start : start + SENT_BYTES])
         self._is_complete = True
-        await self._send({"type": "http.response.body", "body": body})
+        await self._send({"type": "http.response.body", "body": body[last:] if last else body})
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._is_started = True
@@ -407,6 +433,12 @@ class ClientExchange:
             self._is_disconnected = True
             task.cancel()
 
+    def _hold(self, size: int) -> None:
+        """Count bytes of an answer until the request has ended. Raises GatewayError 503."""
+        if not self._is_over:  # (a run that other requests have joined may go on for longer)
+            self.gateway.answers.hold(size)
+            self._held += size
+
     def _note_content(self, answer: str) -> None:
         if self.routing.config.log_content:
             self.content = {"request": self.raw.decode("utf-8", "replace"), "answer": answer}
@@ -443,17 +475,6 @@ async def parts_of(items: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
         yield item
 
 
-def parse_json(raw: bytes) -> dict[str, Any]:
-    """Return the object that a body holds. Raises GatewayError 400."""
-    try:
-        body = orjson.loads(raw)
-    except ValueError as error:
-        raise GatewayError(400, "invalid_json", f"the body is not valid JSON: {error}", should_retry=False) from None
-    if not isinstance(body, dict):
-        raise invalid_request("body", "the body must be a JSON object")
-    return body
-
-
 async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGenerator[T | None, None]:
     """Yield the items, and None whenever none came for so many seconds.
 
@@ -466,6 +487,7 @@ async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGe
             async with aclosing(items):
                 async for item in items:
                     await queue.put(item)
+                    await queue.join()  # until it has been dealt with
             await queue.put(None)
         except Exception as error:  # noqa: BLE001  (it is raised below)
             await queue.put(error)
@@ -482,8 +504,12 @@ async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGe
             if item is None:
                 return
             if isinstance(item, BaseException):
-                raise item
+                try:
+                    raise item
+                finally:
+                    del item  # which keeps this frame
             yield item
+            queue.task_done()
     finally:
         producer.cancel()
         await asyncio.wait({producer})

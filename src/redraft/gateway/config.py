@@ -97,14 +97,18 @@ class Profile:
 
 @dataclass(frozen=True)
 class GatewayLimits:
-    """The limits of a gateway: requests at work and waiting, seconds for a request and for the end, bytes of a body."""
+    """The limits of a gateway: requests at work and waiting, seconds for a request and for the end, bytes of a body.
+
+    `max_answers`: bytes of the answers that all requests at work hold.
+    """
 
     max_concurrent: int = 256
     max_queue: int = 1024
     queue_seconds: float = 30.0
     deadline: float = 600.0
     drain_seconds: float = 60.0
-    max_body: int = 32 * 2**20
+    max_body: int = 8 * 2**20
+    max_answers: int = 512 * 2**20
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ LIMIT_KEYS: Mapping[str, ValueKind] = {
     "deadline": POSITIVE,
     "drain-seconds": Number(),
     "max-body-mb": Number(0, 1024, exclusive=True),
+    "max-answers-mb": Number(0, 1_000_000, exclusive=True),
 }
 PLACE_KEYS: Mapping[str, ValueKind] = {
     "host": NonBlankText(),
@@ -336,8 +341,9 @@ def _unknown_key_error(name: str, where: str, known: Collection[str]) -> ConfigE
 
 def _limits(values: dict[str, Any]) -> GatewayLimits:
     """Take the limits out of the values of [gateway]."""
-    if "max_body_mb" in values:
-        values["max_body"] = int(values.pop("max_body_mb") * MEGABYTE)
+    for name in ("max_body", "max_answers"):
+        if f"{name}_mb" in values:
+            values[name] = int(values.pop(f"{name}_mb") * MEGABYTE)
     return GatewayLimits(**{each.name: values.pop(each.name) for each in fields(GatewayLimits) if each.name in values})
 
 

@@ -174,6 +174,12 @@ class RunsInFlight(Generic[T]):
         self._replay_bytes = 0
         self._in_progress: set[SharedRun[T]] = set()
 
+    def body_hash(self, key: str, caller_id: str) -> str | None:
+        """Return the hash of the body whose run a request with this key would join; None if there is no run."""
+        self._forget_old()
+        run = self._runs.get((caller_id, key))
+        return None if run is None or run.is_cancelled else run.body_hash
+
     async def join(self, key: str | None, caller_id: str, body_hash: str, start: Callable[[], AsyncIterator[T]]) -> RunReader[T]:
         """Join the run of this key, or start one; without a key, always start one.
 

@@ -315,6 +315,11 @@ class KeyStore:
         message = problem or "an API key is needed: send Authorization: Bearer KEY, or x-api-key: KEY"
         raise GatewayError(401, "invalid_api_key", message, should_retry=False, headers={"www-authenticate": "Bearer"})
 
+    def count_request(self, caller: Caller) -> None:
+        """Count a request of a key, before anything is read or done for it. Raises GatewayError 429 above its rate."""
+        if key := self._by_id.get(caller.id):
+            self._check_rate(key)
+
     def reserve(self, caller: Caller, *, cost: float | None, calls: int) -> KeyReservation:
         """Set aside the most that a request may cost in USD (None: unknown) and the calls to models that it may make.
 
@@ -330,7 +335,6 @@ class KeyStore:
         state = key.state(now) if key else "unknown"
         if key is None or state != "active":
             raise GatewayError(401, "invalid_api_key", f"key {caller.name!r} is {state}", should_retry=False)
-        self._check_rate(key)
         charge = Charge(_nanodollars(cost), calls)
         with _unavailable_as_503():
             self._settle_again()

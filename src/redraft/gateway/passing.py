@@ -77,6 +77,11 @@ class ForwardedReply:
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._parts
 
+    def take_failure(self) -> GatewayError | None:
+        """Return the error with which a stream ended, to be raised once."""
+        failure, self.failure = self.failure, None
+        return failure
+
     def release(self) -> None:
         """Leave the connection to who reads the end of the body; closing the reply no longer closes it."""
         self._response = None
@@ -294,7 +299,10 @@ async def _read_all(upstream: Upstream, exchange: HttpExchange, body: Any) -> tu
         return await exchange.read_all("POST", dumps(body))
     except (OSError, ModelError) as error:
         failure = upstream.failure(exchange, error)
-    raise failure
+    try:
+        raise failure
+    finally:
+        del failure  # else it and this frame keep each other in memory
 
 
 def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
@@ -390,7 +398,10 @@ async def _open(
     finally:
         if response is not None:
             response.close()
-    raise failure
+    try:
+        raise failure
+    finally:
+        del failure  # else it and this frame keep each other in memory
 
 
 def _stream_refusal(upstream: Upstream, conversion: Conversion, response: Response, content: bytes) -> GatewayError:
@@ -445,6 +456,7 @@ class StreamReading:
         if failure is not None:
             self.reply.failure = failure
             part += error_event(self._conversion.client, failure)
+            del failure  # which keeps this frame
         if part:
             yield part
 

@@ -12,7 +12,7 @@ What a turn of a conversation gets depends on what the model does with it:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,17 +56,25 @@ PLAN_SETTINGS = (  # that mean nothing for an answer that is not refined
 
 
 class TraceLog:
-    """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known even if it is cancelled."""
+    """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known even if it is cancelled.
+
+    `hold` is called with the size of each new text; it raises GatewayError if there is no memory for it.
+    """
 
     def __init__(self) -> None:
         self.trace: Trace | None = None
         self.store: Store | None = None
+        self.hold: Callable[[int], None] | None = None
+        self._candidates = 0
 
     def append(self, trace: Trace) -> None:
         """Store the records of a trace that are not stored yet."""
         self.trace = trace
         if self.store:
             self.store.append(trace)
+        new, self._candidates = trace.candidates[self._candidates :], len(trace.candidates)
+        if new and self.hold:
+            self.hold(sum(len(candidate.text) + len(candidate.reasoning or "") for candidate in new))
 
     @property
     def usage(self) -> Usage:
@@ -140,7 +148,7 @@ class ProfileRefiner:
             named, requirements = request_graders(request.options, self.profile), bool(request.options.requirements)
             graders = graders_of_run(named, judge, options.answer, requirements=requirements)
             session = Session(options, writer, graders, self.models.model(judge) if judge else connected, self.models.limit_calls)
-            session.capabilities = self.models.capabilities
+            session.clients.capabilities = self.models.capabilities
             refinement = self._refinement(request, session)
         except ConfigError as error:
             raise GatewayError(400, "invalid_request", str(error), param=_parameter_of(str(error)), should_retry=False) from None

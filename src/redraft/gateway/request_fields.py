@@ -16,10 +16,10 @@ from ..errors import ConfigError
 from ..jsontext import check_bounds, dumps, first_duplicate
 from ..requirements import parse as parse_requirement
 from ..settings import Flag, Number, Text, ValueKind, WholeNumber
+from .body_worker import MAX_BODY_VALUES
 from .exchange import RequestOptions, invalid_request
 from .field_tables import ROUTING_FIELDS
 
-MAX_BODY_VALUES = 1_000_000
 MAX_NAME_CHARS = 256  # of a model, a function or a parameter
 MAX_SCHEMA_BYTES = 262_144
 MAX_GRADERS = 16

@@ -129,6 +129,7 @@ class McpService:
         caller: Caller = context.request.scope[CALLER]
         with _refusals_as_errors():
             _check_key(caller, self._limits)
+            self._keys.count_request(caller)
             async with self._admission.slot(caller.id):
                 budget = self._limits.settings.get("budget") or Budget()
                 reservation = self._keys.reserve(caller, cost=budget.usd, calls=MAX_CALLS if budget.calls is None else budget.calls)

@@ -375,7 +375,10 @@ def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequ
                 if verdict is None or not remaining:
                     final = first_unnamed if first_unnamed and verdict else error
                     final.usage = spent.as_single_answer()
-                    raise final from final.__cause__
+                    try:
+                        raise final from final.__cause__
+                    finally:
+                        del final, first_unnamed  # which keep this frame
                 first_unnamed = first_unnamed or (error if verdict == "doubtful" else None)
                 verdicts[attempt.format] = verdict
             else:

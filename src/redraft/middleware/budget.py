@@ -95,6 +95,11 @@ class BudgetOwner:
     active_steps: int = 0
 
 
+def no_cost() -> CostEstimate:
+    """Return the estimated cost of no call."""
+    return CostEstimate(ZERO_AMOUNTS, ZERO_AMOUNTS, ZERO_AMOUNTS)
+
+
 @dataclass(eq=False, slots=True)
 class Reservation:
     """The part of a budget for the calls that grade a text. It is reserved together with the text, or with the first of them.
@@ -139,6 +144,10 @@ class Reservation:
         if self._need is None or not self.remaining or self.remaining["calls"] < 1:
             return inf
         return self._need.amounts(self.tokens)["input_tokens"] / self._need.prompts["calls"]
+
+    def close(self) -> None:
+        """End its text. Contexts of what goes on for longer keep a reservation, so it must not keep the task."""
+        self.writing, self.estimate_cost = False, no_cost
 
     def hold(self, need: CostEstimate, tokens: float) -> dict[str, float]:
         """Hold what is needed for a text of at most this many tokens."""

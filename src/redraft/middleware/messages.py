@@ -152,9 +152,7 @@ def checked_reply(endpoint: str, request: Request, reply: Reply, *, may_offer_to
     `may_offer_tools`: the model may offer tools of its own to requests that write, as a `Model` of the user's may.
     """
     if request.is_generation and not reply.tool_calls and is_blank(reply.text):
-        error = BadResponseError(f"{endpoint} returned an empty answer", retryable=True, usage=reply.usage)
-        error.empty = True
-        raise error
+        raise BadResponseError(f"{endpoint} returned an empty answer", retryable=True, usage=reply.usage).without_text()
     if not reply.tool_calls or request.tools or (may_offer_tools and request.is_generation):
         return reply
     if not is_blank(reply.text):

@@ -6,12 +6,16 @@ A timer for each request costs more than the rest of its deadline, and hardly an
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from math import inf
 from typing import Self
 
 
 class Deadlines:
-    """The deadlines of the running event loop. Its timer is set for the first of them, or an earlier one whose block has ended."""
+    """The deadlines of the running event loop. Its timer is set for the first of them, or an earlier one whose block has ended.
+
+    The timer outlives the block for which it is set, so it has a context of its own: a context keeps what the block works on.
+    """
 
     __slots__ = ("_loop", "_next", "_timer", "open")
 
@@ -31,7 +35,7 @@ class Deadlines:
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._next, self._timer = when, self._loop.call_at(when, self._end_blocks)
+        self._next, self._timer = when, self._loop.call_at(when, self._end_blocks, context=Context())
 
     def _end_blocks(self) -> None:
         now = self._loop.time()

@@ -94,9 +94,7 @@ def as_reply(answer: Any, name: str, usage: Usage) -> Reply:
         raise BadResponseError(f"{name} returned {type(answer).__name__}, expected text: {answer!r:.100}", usage=usage)
     text, reasoning = split_thinking(answer)
     if checks.is_blank(text):
-        error = BadResponseError(f"{name} returned an empty answer", retryable=True, usage=usage)
-        error.empty = True
-        raise error
+        raise BadResponseError(f"{name} returned an empty answer", retryable=True, usage=usage).without_text()
     return Reply(text, usage, reasoning=reasoning or None, reasoning_form=reasoning_form(answer))
 
 

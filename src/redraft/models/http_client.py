@@ -395,7 +395,10 @@ async def open_exchange(
         if response is not None:
             response.close()
     if failure is not None:
-        raise without_cause(failure)
+        try:
+            raise without_cause(failure)
+        finally:
+            del failure  # which keeps this frame
 
 
 async def fetch(
@@ -407,4 +410,7 @@ async def fetch(
         return await exchange.read_all(method, body)
     except OSError as error:
         failure = exchange.to_model_error(error)
-    raise without_cause(failure)
+    try:
+        raise without_cause(failure)
+    finally:
+        del failure  # which keeps this frame

@@ -14,6 +14,7 @@ import os
 import socket
 import ssl
 from collections import deque
+from contextvars import Context
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -155,7 +156,6 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self.is_open = True
         self.idle_until = 0.0
-        self.reset()
 
     def reset(self) -> None:
         """Begin to read as on a new connection."""
@@ -192,6 +192,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # (uvloop's is none by its class)
+        self.reset()
 
     def pause_writing(self) -> None:
         self._can_write = False
@@ -229,6 +230,7 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         self._pool.wake_waiting()
         self._unsent = memoryview(b"")
+        del self._parser  # which keeps this connection
         response, self._response = self._response, None
         if response is None:
             return
@@ -319,7 +321,7 @@ class ConnectionPool:
         self._idle.setdefault(connection.origin, []).append(connection)
         self.wake_waiting()
         if self._timer is None:
-            self._timer = self.loop.call_later(self.keep_seconds, self._close_expired)
+            self._timer = self.loop.call_later(self.keep_seconds, self._close_expired, context=Context())
 
     def _close_expired(self) -> None:
         now = self.loop.time()
@@ -330,7 +332,8 @@ class ConnectionPool:
             if not idle:
                 del self._idle[origin]
         if self._idle:
-            self._timer = self.loop.call_at(min(idle[0].idle_until for idle in self._idle.values()), self._close_expired)
+            next_end = min(idle[0].idle_until for idle in self._idle.values())
+            self._timer = self.loop.call_at(next_end, self._close_expired, context=Context())
 
     async def close(self) -> None:
         """Close all idle connections."""
@@ -373,7 +376,7 @@ class ConnectionPool:
         if is_short_of_descriptors():  # before a lookup, which would find no host, and before the certificates are read
             raise NoRoomError(os.strerror(errno.EMFILE))
         try:
-            return await self._connect(origin)
+            return await self._open(origin)
         except ProxyError:
             raise
         except HttpError as error:
@@ -381,6 +384,18 @@ class ConnectionPool:
                 raise
             vars(self).pop("_tls_context", None)  # it may lack certificates
             raise NoRoomError(_reason(error)) from error
+
+    async def _open(self, origin: Origin) -> Connection:
+        """Open a connection in a context of its own: the transport keeps the context, and what the request works on with it."""
+        opening = self.loop.create_task(self._connect(origin), context=Context())
+        try:
+            return await opening
+        except asyncio.CancelledError:
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().transport.abort()
+            raise
+        finally:
+            del opening  # whose error would keep this frame, and this frame the error
 
     async def _connect(self, origin: Origin) -> Connection:
         first = origin.proxy or origin.server
@@ -399,7 +414,7 @@ class ConnectionPool:
         except HttpError:
             raise
         except (OSError, RuntimeError, ValueError) as error:  # (ValueError: of a host name; RuntimeError: of uvloop)
-            raise UnreachableError(_reason(error)) from error
+            raise UnreachableError(_reason(error)) from error.with_traceback(None)  # (whose frames keep the error)
         return connection
 
     async def _open_socket(self, addresses: list[Any]) -> socket.socket:

@@ -157,12 +157,10 @@ def reply_from_message(
         text = ""
     if not text and not tool_calls:
         if reasoning and finish == "length":
-            error = bad_response("used up its tokens on reasoning: no answer came (raise max_tokens)", usage=usage)
+            problem = "used up its tokens on reasoning: no answer came (raise max_tokens)"
         else:
-            kind = "reasoning but no answer" if reasoning else "an empty answer"
-            error = bad_response(f"sent {kind} (finish_reason {finish!r})", usage=usage)
-        error.empty = True
-        raise error
+            problem = f"sent {'reasoning but no answer' if reasoning else 'an empty answer'} (finish_reason {finish!r})"
+        raise bad_response(problem, usage=usage).without_text()
     reasoning_parts = "\n".join(reasoning) or None
     return Reply(text, usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields)
 

@@ -319,9 +319,8 @@ def _to_reply(answer: Any) -> Reply:
     calls = _to_tool_calls(answer, usage)
     if is_blank(text) and not calls:
         kinds = ", ".join(sorted({p.part_kind for p in answer.parts})) or "nothing"
-        error = BadResponseError(f"sent no text (finish_reason {finish!r}, parts: {kinds})", retryable=True, usage=usage)
-        error.empty = True
-        raise error
+        problem = f"sent no text (finish_reason {finish!r}, parts: {kinds})"
+        raise BadResponseError(problem, retryable=True, usage=usage).without_text()
     reasoning_parts, form = "\n".join(reasoning) or None, reasoning_form(content, thinking)
     return Reply("" if is_blank(text) else text, usage, finish, reasoning_parts, tool_calls=calls, reasoning_form=form)
 

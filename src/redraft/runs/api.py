@@ -258,7 +258,7 @@ class BatchRun:
         cache = journal.response_cache if config.options.cache is None else config.options.cache
         budget = config.options.budget or (Budget() if config.engine == "local" else None)  # an empty one tracks what is spent
         session, plan = await self._session(replace(config.options, cache=cache, budget=budget), endpoints)
-        session.notify = self.say
+        session.clients.listeners += filter(None, [self.say])
         self._name_default_judge(session)
         if isinstance(endpoints, BatchEndpoints):
             session = endpoints.session(session)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
+from ..clients import LimitCalls
 from ..core.records import Outcome, Record, StopReason
 from ..core.serialize import SCHEMA, pack, record_to_json
 from ..core.steps import Step, Stop
@@ -46,7 +47,7 @@ from ..refinement import (
     with_outcome,
     without_outcome,
 )
-from ..session import LimitCalls, Session, needs_judge
+from ..session import Session, needs_judge
 from ..storage.journal import Journal
 from ..tables.columns import NoResponseError, with_one_response
 from ..telemetry import begin_row
@@ -382,7 +383,7 @@ async def make_session(  # noqa: PLR0917
         judge = False if judge is None and not needs_judge(graders) else judge
         writer, judge = False, await resolve_model(judge)
     session = Session(options, await resolve_model(writer), graders, None if judge is False else judge, hold)
-    session.budget_tracker = budget or session.budget_tracker
+    session.clients.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))
     plan = config.plan or session.plan_for(writes=session.writer is not None, noisy=noisy)

@@ -191,7 +191,7 @@ class RubricInduction:
 
     @property
     def _writer(self) -> ModelClient:
-        return self.session.client_for(self.session.writer)
+        return self.session.clients.client_for(self.session.writer)
 
 
 def is_better(one: Measure, other: Measure) -> bool:

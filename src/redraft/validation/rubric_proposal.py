@@ -95,7 +95,7 @@ async def propose_rubric(description: str, model: Any = None, *, name: str = "ru
     try:
         if session.writer is None:
             raise ConfigError("a model must propose the criteria, and there is none: give `model`")
-        ask, parse = StepClient(session.client_for(session.writer)), partial(parse_proposal, name=name)
+        ask, parse = StepClient(session.clients.client_for(session.writer)), partial(parse_proposal, name=name)
         propose = partial(ask_for_json, ask, parse=parse, subject="the proposed rubric")
         return await enforce_deadline(propose, options.deadline_at)(proposal_request(description))
     finally:
