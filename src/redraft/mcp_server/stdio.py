@@ -67,8 +67,8 @@ class ClientMessages:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        return None
+    async def __aexit__(self, exc_type: object, exc_val: object, exc_tb: object) -> None:
+        """Do nothing, as `aclose`."""
 
 
 class UnreadableLineError(Exception):

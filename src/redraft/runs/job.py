@@ -409,7 +409,7 @@ class RowProcessor:
         """Count a result, and write it to the output."""
         job, entry = self.job, row.entry
         job.progress.count(result, reused=reused and entry.n not in self.finished_now)
-        job.report_builder.add(result)
+        job.report_builder.add(result, str(entry.id))
         columns = {**self._columns, **result.columns} if self._has_ids else {"id": entry.id, **self._columns, **result.columns}
         job.output.put(entry.n, merge_columns(entry.values, columns, self._other_names))
 

@@ -17,7 +17,7 @@ from .forecast import RunForecast
 from .progress import BatchProgress, Mean, format_price
 from .row_result import NOT_STARTED, RowResult
 
-MAX_REASON = 300
+MAX_REASON, MAX_ID = 300, 80  # characters that are shown
 COUNTS = ("improved", "unchanged", "regressed", "unsure", "broken")
 COUNTERS = ("stops", "diagnoses", "errors", "bases")
 Z = 1.959964  # two-sided 95 % of a normal distribution
@@ -83,11 +83,12 @@ class ReportBuilder:
     diagnoses: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
+    error_rows: dict[str, str] = field(default_factory=dict)
     iterations: dict[int, IterationStats] = field(default_factory=dict)
     bases: Counter[str] = field(default_factory=Counter)
 
-    def add(self, result: RowResult) -> None:
-        """Count a row that ended."""
+    def add(self, result: RowResult, row: str) -> None:
+        """Count a row that ended; `row` is its ID."""
         columns = result.columns
         self.stops[columns["stop"]] += 1
         self.broken += columns["broken"] is not None
@@ -96,6 +97,7 @@ class ReportBuilder:
         if result.error_kind and result.error_kind != NOT_STARTED:
             self.errors[result.error_kind] += 1
             self.reasons.setdefault(result.error_kind, _error_line(result))
+            self.error_rows.setdefault(result.error_kind, row)
         first, best = columns["initial_score"], columns["best_score"]
         if first is not None and best is not None:
             self.uplift.add(best - first)
@@ -122,6 +124,7 @@ class ReportBuilder:
             "counts": {name: getattr(self, name) for name in COUNTS},
             "counters": {name: dict(getattr(self, name)) for name in COUNTERS},
             "reasons": self.reasons,
+            "error_rows": self.error_rows,
             "iterations": [[*astuple(it.gain), it.rows, it.calls, it.cost] for _, it in sorted(self.iterations.items())],
         }
 
@@ -132,7 +135,8 @@ class ReportBuilder:
         rows, mean, squares = data["uplift"]
         counters: dict[str, Any] = {name: Counter(data["counters"][name]) for name in COUNTERS}
         uplift = RunningMean(rows, mean, squares)
-        return cls(uplift, **data["counts"], **counters, reasons=data["reasons"], iterations=iterations)
+        examples = {"reasons": data["reasons"], "error_rows": data.get("error_rows", {})}
+        return cls(uplift, **data["counts"], **counters, **examples, iterations=iterations)
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,8 @@ class BatchReport:
         stops: The number of rows by the reason why they stopped.
         diagnoses: The number of rows by their diagnosis (see `redraft.quality.diagnosis`).
         errors: The number of rows by the kind of their error.
-        reasons: The first message of each kind of error.
+        reasons: The first message of each kind of error, which may quote a prompt or an endpoint.
+        error_rows: The ID of the row with that message.
         by_iteration: The gain and the cost of each iteration, over all rows.
         score_bases: The number of rows of `uplift` by what stands behind their scores, as in `Result.score_basis`.
         end_reason: Why the run ended early: "budget", "deadline", "interrupted", "fatal", "outage" or "disk"; "" if it is complete.
@@ -227,6 +232,7 @@ class BatchReport:
     journal_lost: bool = False
     forecast: RunForecast | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
+    error_rows: Mapping[str, str] = field(default_factory=dict)
     score_bases: Mapping[str, int] = field(default_factory=dict)
     callback_errors: tuple[str, ...] = ()
 
@@ -260,8 +266,8 @@ class BatchReport:
             }
         )
 
-    def summary(self) -> list[str]:
-        """Return the lines of a summary for people."""
+    def summary(self, *, quote_errors: bool = True) -> list[str]:
+        """Return the lines of a summary for people. Without `quote_errors`, a row stands for the message of each kind of error."""
         stops = {why: n for why, n in self.stops.items() if why != NOT_STARTED}
         rows = f"rows {self.done:,} done" + "".join(
             f", {count:,} {what}"
@@ -281,7 +287,7 @@ class BatchReport:
             "stopped: " + ", ".join(f"{why} {n:,}" for why, n in stops.items()) if stops else "",
             "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
-            *(f"{kind}, for example: {why}" for kind, why in self.reasons.items()),
+            *(f"{kind}, for example{f': {why}' if quote_errors else self._error_row(kind)}" for kind, why in self.reasons.items()),
             *self.callback_errors,
             f"best answer violates a must: {self.broken:,}" if self.broken else "",
             *budget_and_priors(self.as_data()).values(),
@@ -293,6 +299,10 @@ class BatchReport:
     def _repr_html_(self) -> str:
         rows, *lines = (escape(strip_control_sequences(line)) for line in self.summary())
         return f"<p>{rows}</p><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
+
+    def _error_row(self, kind: str) -> str:
+        row = self.error_rows.get(kind)
+        return " in a row of the output" if row is None else f" in row {row[:MAX_ID]!r} of the output"
 
     def _idle_line(self) -> str:
         """Return a line for a run in which no row was left to do; "" for others."""
@@ -407,6 +417,7 @@ def build_report(progress: BatchProgress, builder: ReportBuilder, **others: Any)
         diagnoses=dict(sorted(builder.diagnoses.items())),
         errors=dict(sorted(builder.errors.items())),
         reasons=dict(sorted(builder.reasons.items())),
+        error_rows=dict(sorted(builder.error_rows.items())),
         score_bases=dict(sorted(builder.bases.items())),
         by_iteration=tuple(it.as_data(n) for n, it in sorted(builder.iterations.items())),
         price=progress.price,

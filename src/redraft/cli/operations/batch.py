@@ -132,7 +132,8 @@ async def _run(arguments: BatchArguments) -> tuple[BatchReport, str] | None:
             address = stack.enter_context(view.serve_metrics(arguments.metrics, lambda: progress().as_data()))
             output.notice(f"Prometheus metrics: {address}")
         show = view.progress_view(as_json=arguments.as_json, stdout=arguments.json_on_stdout)
-        run.say = stack.enter_context(show(progress))
+        say = stack.enter_context(show(progress))
+        run.say = lambda text: say(view.without_upstream_text(text))
         stack.enter_context(_handle_signals(run, run.say))
         await run.check_rows()
         if not run.is_stopped:
@@ -220,13 +221,14 @@ def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) ->
     """Show how the run ended, and return the exit code."""
     if report.end_reason:
         reason = report.end_reason if report.end_reason == "interrupted" else f"ended early: {report.end_reason}"
-        message = "" if report.message == report.end_reason else report.message
+        message = "" if report.message == report.end_reason else view.without_upstream_text(report.message)
         hint = "" if RESUMES in message else _resume_advice(report.end_reason, message, arguments)
         output.error(f"{reason}{f': {message}' if message else ''}", hint)
     if report.bad:
         view.list_unreadable(report.bad, errors)
     if arguments.as_json:
-        output.write_event("report", stdout=arguments.json_on_stdout, **view.report_data(report))
+        data = view.report_data(report, quote_errors=arguments.json_on_stdout)
+        output.write_event("report", stdout=arguments.json_on_stdout, **data)
     else:
         view.show_report(report)
     if report.end_reason:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -269,19 +270,32 @@ def _span(span: Sequence[float], likely: float | None, form: Callable[[float], s
 
 
 def show_report(report: BatchReport) -> None:
-    """Show on stderr how the run went."""
+    """Show on stderr how the run went: of errors the kinds and a row, since an endpoint may repeat the prompt in its message."""
+    summary = report.summary(quote_errors=False)
     if output.messages_are_json():
-        output.write_event("report", **report_data(report), summary=report.summary())
+        output.write_event("report", **report_data(report, quote_errors=False), summary=summary)
         return
-    for message in filter(None, report.summary()):
+    for message in filter(None, summary):
         output.notice(message)
     if len(report.by_iteration) > 1:
         console(stderr=True).print(_iterations(report))
 
 
-def report_data(report: BatchReport) -> dict[str, Any]:
+def report_data(report: BatchReport, *, quote_errors: bool = True) -> dict[str, Any]:
     """Return a report as plain data, with the final state of the run."""
-    return {"state": report.end_reason or "finished", **report.as_data()}
+    data = {"state": report.end_reason or "finished", **report.as_data()}
+    return data if quote_errors else {**data, "reasons": {}, "message": without_upstream_text(report.message)}
+
+
+_QUOTATION = re.compile(
+    r"(?P<what>: (?:status \d{3}|sent (?:an?|no) [^:'\"]{1,60}?))(?::|, with| \().*?(?P<rest>; probing it until it answers)?$",
+    re.DOTALL,
+)
+
+
+def without_upstream_text(message: str) -> str:
+    """Return a message without what it quotes of an endpoint, which may repeat the prompt: that comes after what was wrong."""
+    return _QUOTATION.sub(r"\g<what>\g<rest>", message)
 
 
 def list_unreadable(count: int, errors: str) -> None:
