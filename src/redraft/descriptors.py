@@ -85,10 +85,10 @@ def open_descriptors() -> int:
     return descriptor
 
 
-def is_short_of_descriptors() -> bool:
-    """Whether no connection may be opened now."""
+def is_short_of_descriptors(limit: float) -> bool:
+    """Whether no descriptor below a limit is free."""
     try:
-        return open_descriptors() >= connection_limit()
+        return open_descriptors() >= limit
     except OSError as error:
         return is_shortage(error)
 

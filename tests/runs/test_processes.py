@@ -538,7 +538,8 @@ async def test_an_endpoint_that_paused_elsewhere_is_not_called():
     assert (limiter.free_slots, limiter.limit) == (0, 4)
 
 
-@pytest.mark.parametrize("messages", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 6, 9))])
+@pytest.mark.slow(but_each=7)
+@pytest.mark.parametrize("messages", [0, 1, 2, 3, 4, 6, 9])
 def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(tmp_path, serve, monkeypatch, capfd, messages):
     """Whatever it sends first that nobody can receive, it writes nothing to stderr, and the run goes on with another worker."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 12), serve("--latency", 0.01)
@@ -570,6 +571,7 @@ def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(tmp_path, ser
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_worker_waits_while_no_process_can_be_started(tmp_path, serve, monkeypatch):
     """A shortage of processes or descriptors ends no run."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 3), serve("--latency", 0.01)

@@ -22,7 +22,7 @@ from typing import Any, cast
 from aiohappyeyeballs import start_connection
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from ..descriptors import connection_limit, is_short_of_descriptors, is_shortage
+from ..descriptors import connection_limit, descriptor_limit, is_short_of_descriptors, is_shortage
 from ..log import endpoint_log
 from .http_errors import HttpError, NoRoomError, ProtocolError, ProxyError, TLSError, UnreachableError
 from .http_requests import Endpoint, Origin, encode_head
@@ -193,6 +193,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # (uvloop's is none by its class)
         self.reset()
+        self._pool.open.add(self)
 
     def pause_writing(self) -> None:
         self._can_write = False
@@ -228,6 +229,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
+        self._pool.open.discard(self)
         self._pool.wake_waiting()
         self._unsent = memoryview(b"")
         del self._parser  # which keeps this connection
@@ -299,6 +301,8 @@ class ConnectionPool:
         self._connection_count = 0
         self._lookups: dict[Endpoint, Lookup] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self.open: set[Connection] = set()
+        self._opening = 0  # connections that are being opened
         self._log_again_at = 0.0
 
     def take(self, origin: Origin) -> Connection | None:
@@ -373,21 +377,26 @@ class ConnectionPool:
 
     async def connect(self, origin: Origin) -> Connection:
         """Open a connection. Raises UnreachableError, TLSError or ProxyError, and NoRoomError for a shortage of our own."""
-        if is_short_of_descriptors():  # before a lookup, which would find no host, and before the certificates are read
+        is_only = not (self.open or self._opening)  # it may take any descriptor, since none is freed while it waits
+        limit = descriptor_limit() if is_only else connection_limit()
+        if is_short_of_descriptors(limit):  # before a lookup, which would find no host, and before the certificates are read
             raise NoRoomError(os.strerror(errno.EMFILE))
+        self._opening += 1
         try:
-            return await self._open(origin)
+            return await self._open(origin, limit)
         except ProxyError:
             raise
         except HttpError as error:
-            if not (isinstance(error, NoRoomError) or is_shortage(error) or is_short_of_descriptors()):
+            if not (isinstance(error, NoRoomError) or is_shortage(error) or is_short_of_descriptors(limit)):
                 raise
             vars(self).pop("_tls_context", None)  # it may lack certificates
             raise NoRoomError(_reason(error)) from error
+        finally:
+            self._opening -= 1
 
-    async def _open(self, origin: Origin) -> Connection:
+    async def _open(self, origin: Origin, limit: float) -> Connection:
         """Open a connection in a context of its own: the transport keeps the context, and what the request works on with it."""
-        opening = self.loop.create_task(self._connect(origin), context=Context())
+        opening = self.loop.create_task(self._connect(origin, limit), context=Context())
         try:
             return await opening
         except asyncio.CancelledError:
@@ -397,13 +406,13 @@ class ConnectionPool:
         finally:
             del opening  # whose error would keep this frame, and this frame the error
 
-    async def _connect(self, origin: Origin) -> Connection:
+    async def _connect(self, origin: Origin, limit: float) -> Connection:
         first = origin.proxy or origin.server
         connection = Connection(self, origin)
         try:
             context, name = (self._tls_context, first.certificate_name) if first.is_tls else (None, None)
             addresses = await self._find_addresses(first)
-            connected = await self._open_socket(addresses)
+            connected = await self._open_socket(addresses, limit)
             await self.loop.create_connection(lambda: connection, sock=connected, ssl=context, server_hostname=name)
             if origin.proxy and origin.server.is_tls:
                 await self._open_tunnel(connection)
@@ -417,11 +426,14 @@ class ConnectionPool:
             raise UnreachableError(_reason(error)) from error.with_traceback(None)  # (whose frames keep the error)
         return connection
 
-    async def _open_socket(self, addresses: list[Any]) -> socket.socket:
+    async def _open_socket(self, addresses: list[Any], limit: float) -> socket.socket:
         """Return a socket that is connected to one of the addresses of a host."""
         try:
             return await start_connection(
-                addresses, happy_eyeballs_delay=FALLBACK_DELAY, loop=self.loop, socket_factory=_new_socket
+                addresses,
+                happy_eyeballs_delay=FALLBACK_DELAY,
+                loop=self.loop,
+                socket_factory=lambda address: _new_socket(address, limit),
             )
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL and any(map(_is_known, addresses)):
@@ -481,11 +493,11 @@ class ConnectionPool:
         return addresses[first:] + addresses[:first]
 
 
-def _new_socket(address: Any) -> socket.socket:
-    """Return a socket for an address. Raises OSError if its descriptor is one of those that are held back."""
+def _new_socket(address: Any, limit: float) -> socket.socket:
+    """Return a socket for an address. Raises OSError if its descriptor is one of those that are held back, from `limit` on."""
     family, kind, protocol, _, _ = address
     new = socket.socket(family, kind, protocol)
-    if new.fileno() >= connection_limit():
+    if new.fileno() >= limit:
         new.close()
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     return new
