@@ -97,7 +97,7 @@ class BudgetOwner:
 
 def no_cost() -> CostEstimate:
     """Return the estimated cost of no call."""
-    return CostEstimate(ZERO_AMOUNTS, ZERO_AMOUNTS, ZERO_AMOUNTS)
+    return CostEstimate(ZERO_AMOUNTS, ZERO_AMOUNTS)
 
 
 @dataclass(eq=False, slots=True)
