@@ -352,7 +352,12 @@ def test_a_wrong_key_stops_the_run_with_one_error(batch):
     """One line and exit code 1, not one error for each row."""
     done = batch(answer=lambda messages, n: (401, "bad key"), n=200)
     assert done.returncode == 1
-    assert "AuthenticationError" in done.err and "status 401" in done.err and "bad key" not in done.err and "the same command resumes" in done.err
+    assert (
+        "AuthenticationError" in done.err
+        and "status 401" in done.err
+        and "bad key" not in done.err
+        and "the same command resumes" in done.err
+    )
     assert batch.server.calls <= 16
 
 
