@@ -4,8 +4,8 @@
 
 Verdicts of every judge are changed at random (tests/graders/malformed_verdicts.py) and read; an independent oracle then looks for
 the result in the answer. Valid ones in loose forms (tests/graders/loose_verdicts.py) must be read at the first ask. The exit code
-is 1 if anything was made up or took more than 50 ms, or if a valid verdict was not read. FOLDER is another checkout of Redraft, whose
-reader is tested with the same verdicts with format errors.
+is 1 if anything was made up or took more than 50 ms, or if a valid verdict was not read. FOLDER is another checkout of Redraft,
+whose reader is tested with the same verdicts with format errors.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class NoClaim(Exception):
 
 
 def letters(text):
-    return re.sub(r"[\s_-]+", " ", "".join(c for c in text.lower() if c.isalnum() or c in " _-").strip())
+    return "".join(c for c in text.lower() if c.isalnum())
 
 
 def said(data, *path, optional=False):
@@ -76,7 +76,7 @@ def number(value):
 
 
 def done(data):
-    """Return what is said of `done`. (A reader that finds no such key may say nothing.)"""
+    """Return what is said of `done`."""
     value = said(data, "done", optional=True)
     words = {"true": True, "false": False, "none": None}
     if str(value).strip(" *`").lower() not in words or isinstance(value, int) and not isinstance(value, bool):
@@ -102,7 +102,7 @@ def criterion(data, name):
 
 def _judge_claims(made, data):
     rows = {c.name: round(c.score * 5, 9) for c in made.criteria}
-    return rows == {name: criterion(data, name) for name in rows} and (made.done is None or made.done is done(data))
+    return rows == {name: criterion(data, name) for name in rows} and made.done is done(data)
 
 
 def _checklist_claims(made, data):
@@ -123,11 +123,7 @@ def _ranking_claims(*keys):
 
 def _pair_claims(made, data):
     winner = letters(said(data, "winner"))
-    return (
-        (made.ranking == (1, 0)) == (winner == "second")
-        and bool(made.ties) == (winner == "tie")
-        and (made.done is None or made.done is done(data))
-    )
+    return (made.ranking == (1, 0)) == (winner == "second") and bool(made.ties) == (winner == "tie") and made.done is done(data)
 
 
 def _own_pair_claims(made, data):
@@ -174,8 +170,7 @@ SCHEMAS = [
         },
         lambda text: OWN_DECIMALS.parse_reply(Reply(text)),
         lambda made, data: (
-            _scale_claims((0, 1), lambda data: number(said(data, "verdict", "score")))(made, data)
-            and (made.done is None or made.done is done(data))
+            _scale_claims((0, 1), lambda data: number(said(data, "verdict", "score")))(made, data) and made.done is done(data)
         ),
     ),
     Schema(

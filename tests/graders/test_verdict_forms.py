@@ -316,6 +316,8 @@ def refused():
 REFUSED: dict[str, tuple[Any, str]] = {
     "two scores under two spellings": (POINTWISE, '{"criteria": {"clarity": 4, "Clarity": 2, "code_quality": 2}}'),
     "two scores in Markdown": (POINTWISE, '{"criteria": {"clarity": 4, "**clarity**": 2, "code_quality": 2}}'),
+    "two scores, one with a sign": (POINTWISE, '{"criteria": {"clarity": 4, "clarity(": 2, "code_quality": 2}}'),
+    "two scores, one with what cannot be seen": (POINTWISE, '{"criteria": {"clarity": 4, "clar\u200bity": 2, "code_quality": 2}}'),
     "two scores in a list": (POINTWISE, '{"criteria": [{"clarity": 4}, {"name": "clarity", "score": 2}, {"code_quality": 2}]}'),
     "two scores in a list, spelled differently": (POINTWISE, '{"criteria": [{"clarity": 4}, {"Clarity": 2}, {"code_quality": 2}]}'),
     "two scores in two places": (POINTWISE, '{"criteria": {"clarity": 4, "code_quality": 2}, "clarity": 1}'),
@@ -333,6 +335,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "done as a number": (POINTWISE, rows(done="1")),
     "evidence that is a number": (POINTWISE, rows('{"evidence": 4, "score": 4}')),
     "own form: two spellings": (OWN, '{"score": 8, "Score": 3}'),
+    "own form: a key in pieces": (OWN, '{"score": 8, "do-ne": true}'),
     "own form: a reason that is no text": (OWN, '{"score": 8, "why": 3}'),
     "own form: another key": (OWN, '{"why": "r", "rating": 8}'),
     "decimals: a comma": (DECIMAL, '{"verdict": {"score": "0,25"}}'),

@@ -309,20 +309,27 @@ def plain_number(value: Any) -> Any:
 def spell_keys(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """Return an object in which each key that differs from one of `names` as a `plain_word` does is that name.
 
-    Raises UnreadableOutput if two keys are the same name. If names differ in that alone, keys must be spelled exactly.
+    Raises UnreadableOutput if two keys are the same name, and for a key that differs from a name in other signs: "s-core", "score(".
+    If names differ in signs or case alone, keys must be spelled exactly.
     """
     if data.keys() <= set(names):
         return data
-    known = {plain_word(name): name for name in names}
+    known = {_letters(name): name for name in names}
     if len(known) < len(names):
         return data
     spelled: dict[str, Any] = {}
     for key, value in data.items():
-        name = known.get(plain_word(key), key)
+        name = known.get(_letters(key), key)
         if name in spelled:
             raise UnreadableOutput(f"{name!r} is there twice, spelled differently")
+        if name != key and plain_word(name) != plain_word(key):
+            raise UnreadableOutput(f"the key {key[:60]!r} is not clearly {name!r}")
         spelled[name] = value
     return spelled
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))
 
 
 def string_at(data: Mapping[str, Any], key: str) -> str:
