@@ -80,6 +80,7 @@ CRITERIA = {
     "a list with names": f"[{row(4, name='clarity')}, {row(2, name='code_quality')}]",
     "a list in another order": f"[{row(2, name='code_quality')}, {row(4, name='Clarity')}]",
     "a list with criteria": f"[{row(4, criterion='clarity')}, {row(2, criterion='code_quality')}]",
+    "a list with other words for a name": f"[{row(4, Aspect='clarity')}, {row(2, criterion_name='code_quality')}]",
     "a list of objects with a key each": f'[{{"clarity": 4}}, {{"code_quality": {row(2)}}}]',
     "in another case": '{"Clarity": 4, "CODE_QUALITY": 2}',
     "in Markdown": '{"**clarity**": 4, "`code_quality`": 2}',
@@ -284,6 +285,8 @@ PROSE = {
     "inability": "I'm unable to evaluate this answer. Else I had written:\n{}",
     "a short denial": "{}\nI decline.",
     "a denial on the line": "{} I won't score this.",
+    "a decision": "The form is below, but I have decided not to grade it.\n{}",
+    "a wish": "{}\nThat is the form; I'd rather not be judging this.",
     "an example": "For example: {}",
     "an example in a block": "For example:\n```json\n{}\n```",
     "such as": "You want something such as {}",
@@ -306,9 +309,13 @@ def refused():
     for name, around in PROSE.items():
         yield f"pointwise: {name}", POINTWISE, around.replace("{}", VERDICT)
         yield f"own form: {name}", OWN, around.replace("{}", OWN_VERDICT)
-        yield f"checklist: {name}", CHECKLIST, around.replace("{}", '{"reason": "r", "q1": "yes", "q2": "yes"}')
-        yield f"ranker: {name}", RANKER, around.replace("{}", '{"reason": "r", "ranking": [1, 2]}')
-        yield f"pairwise: {name}", PAIRWISE, around.replace("{}", '{"reason": "r", "winner": "first"}')
+        yield (
+            f"checklist: {name}",
+            CHECKLIST,
+            around.replace("{}", '{"reason": "r", "q1": {"answer": "yes"}, "q2": {"answer": "no"}}'),
+        )
+        yield f"ranker: {name}", RANKER, around.replace("{}", '{"reason": "r", "change": [], "ranking": [1, 2], "done": true}')
+        yield f"pairwise: {name}", PAIRWISE, around.replace("{}", '{"reason": "r", "change": [], "winner": "first", "done": true}')
     for name, (grader, reply) in REFUSED.items():
         yield name, grader, reply
 
@@ -383,6 +390,7 @@ async def test_what_would_have_to_be_guessed_is_asked_for_again(grader, reply):
         "I don't think that it is complete:\n{}",
         "The answer refuses to grade itself; see below.\n\n{}",
         "Verdict (without an example):\n{}",
+        "My verdict on the third example:\n{}",
         "**Grade**\n\n{}\n\n*I can't rate it higher, since it is short.*",
         "I judged it by the criteria, and not by its length.\n{}",
     ],

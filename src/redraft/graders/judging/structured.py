@@ -150,7 +150,7 @@ def text_schema(max_chars: int) -> dict[str, Any]:
 
 MAX_CHARS = 200_000
 MAX_REPAIR_CHARS = 16_384  # from the first brace; a longer answer must be clean JSON
-MAX_DIGITS = 15
+MAX_DIGITS = 18
 MAX_FLOAT_CHARS = 400
 THINK_TAG = r"(?:think(?:ing)?|thought|reasoning)>"
 BRACE_OR_TAG = re.compile(rf"[{{}}]|</?{THINK_TAG}", re.IGNORECASE)
@@ -161,11 +161,12 @@ EMBEDDED_PREFIXES = ("[", "(", ",", "\\", "!", *"\"'“‘„‚«‹「『", '"
 EMBEDDED_SUFFIXES = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』", *"，、；;–—")  # after an object that is part of something else
 SENTENCE_GOES_ON = re.compile(r"[ \t]*+(?:-[ \t]|[^\W\d_])")
 NO_VERDICT = re.compile(
-    r"\b(?:example|instance|e\.g\.|such as|instead of|rather than|not|never)[\s,:`*]*(?:json\s+)?$", re.IGNORECASE
+    r"\b(?:(?:for|an) (?:example|instance)|e\.g\.|such as|instead of|rather than|not|never)[\s,:`*]*(?:json\s+)?$", re.IGNORECASE
 )
 REFUSAL = re.compile(
-    r"""\bI(?:\ am|\ must|\ have\ to|['’]m)?\ (?:refuse|decline|(?:cannot|can['’]t|can\ not|will\ not|won['’]t|do\ not|don['’]t
-    |unable\ to|not\ able\ to|not\ going\ to|not\ willing\ to)\ (?:grade|judge|rate|score|evaluate|assess|fill|comply)\b
+    r"""\bI(?:['’](?:m|d|ll))?(?:\ (?:am|must|have|to|will|would|rather|decided|do|can|simply|therefore)){0,4}\ (?:refuse|decline
+    |(?:cannot|can['’]t|won['’]t|don['’]t|not|unable)(?:\ (?:able|going|willing|prepared))?(?:\ to)?(?:\ be)?
+    \ (?:grad(?:e|ing)|judg(?:e|ing)|rat(?:e|ing)|scor(?:e|ing)|evaluat(?:e|ing)|assess(?:ing)?|fill|comply|assist)\b
     (?![^.!?\n]{0,60}\b(?:higher|lower|more|less|better|worse|above|below)\b))""",
     re.VERBOSE,
 )
@@ -309,7 +310,7 @@ def plain_number(value: Any) -> Any:
 def spell_keys(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """Return an object in which each key that differs from one of `names` as a `plain_word` does is that name.
 
-    Raises UnreadableOutput if two keys are the same name, and for a key that differs from a name in other signs: "s-core", "score(".
+    Raises UnreadableOutput if two keys are the same name, and for a key that differs from a name in other signs, such as "score(".
     If names differ in signs or case alone, keys must be spelled exactly.
     """
     if data.keys() <= set(names):
