@@ -234,7 +234,10 @@ BEYOND = {
     "some": ('{"why": "r", "score": 4, "tone": "dry", "n": [1, {"a": null}]}', {"tone": "dry", "n": [1, {"a": None}]}),
     "Python's words": ("{'score': 4, 'sure': True, 'else': None}", {"sure": True, "else": None}),
     "keys in another case": ('{"Score": 4, "Tone": "dry"}', {"Tone": "dry"}),
+    "long": (json.dumps({"score": 4, "log": "x" * 30_000}), {"log": "x" * 30_000}),
     "too long": (json.dumps({"score": 4, "log": "x" * 70_000}), {}),
+    "too long as ASCII": (json.dumps({"score": 4, "log": "é" * 20_000}, ensure_ascii=False), {}),
+    "halves of a character": ("{'score': 4, 'x': '\ud83d\ude00 \ud83d'}", {"x": "\U0001f600 \ud83d"}),
 }
 
 
@@ -254,6 +257,14 @@ def test_keys_beside_a_path_are_metadata():
     assert (feedback.reason, feedback.actions) == ("r", ("r",))
     assert feedback.metadata == {"id": 7, "Verdict": {"note": "n"}} or feedback.metadata == {"id": 7, "verdict": {"note": "n"}}
     assert judge.parse_reply(Reply('{"verdict": {"why": "r", "score": 4}}')).metadata == {}
+
+
+async def test_metadata_of_all_criteria_are_left_out_if_they_are_too_long():
+    """With a call for each criterion, those of all replies are together."""
+    judge = Judge({"a": "x", "b": "y", "c": "z"}, template="{response}", scale=(1, 10), read="score", criteria_mode="separate")
+    for length, names in ((100, {"a", "b", "c"}), (30_000, set())):
+        feedback, calls = await verdict(judge, *[json.dumps({"score": 4, "log": "x" * length})] * 3)
+        assert (set(feedback.metadata.get("criteria", {})), calls) == (names, 3)
 
 
 def test_metadata_stand_beside_the_record_of_an_expectation():

@@ -36,7 +36,7 @@ WINNER_WORDS = {
 class OwnReply:
     """A reply in a form of one's own. It, and each property, raises UnreadableOutput for what is not in that form.
 
-    `metadata` holds the keys that are not in the form; it is empty if they are longer than the metadata of feedback may be.
+    `metadata` holds the keys that are not in the form, if they are not too long.
     """
 
     def __init__(self, reply: Reply, read: Paths) -> None:
@@ -49,7 +49,7 @@ class OwnReply:
             rest = _take(rest, path.split("."), names)[1]
             if value is not MISSING:
                 self._values[path] = value
-        self.metadata = rest if len(json.dumps(rest)) <= MAX_METADATA else {}
+        self.metadata = short_metadata(rest)
 
     @property
     def reason(self) -> str:
@@ -91,6 +91,13 @@ class OwnReply:
 MISSING = object()
 
 
+def short_metadata(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object of JSON for the metadata of feedback; {} if it is longer than half of what they may hold."""
+    text = json.dumps(data)
+    metadata: dict[str, Any] = json.loads(text) if len(text) <= MAX_METADATA // 2 else {}  # (this joins halves of characters)
+    return metadata
+
+
 def _take(data: Mapping[str, Any], path: Sequence[str], names: Collection[str]) -> tuple[Any, dict[str, Any]]:
     """Return the value at a path, or MISSING, and the object without it. `names` are all keys of the form."""
     rest = dict(spell_keys(data, names))
@@ -99,6 +106,6 @@ def _take(data: Mapping[str, Any], path: Sequence[str], names: Collection[str]) 
     if not inner or value is MISSING:
         return value, rest
     if not isinstance(value, dict):
-        return MISSING, rest
+        return MISSING, {**rest, key: value}
     value, left = _take(value, inner, names)
     return value, ({**rest, key: left} if left else rest)

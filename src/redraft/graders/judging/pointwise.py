@@ -38,7 +38,7 @@ from ..rubric import (
 )
 from ..template import Kind, Template
 from .expectation import MAX_NUMBERS, TOP_LOGPROBS, Expectation, expected_scores
-from .own_form import OwnReply
+from .own_form import OwnReply, short_metadata
 from .prompt import CONTROL_NOTICE, DATA_NOTICE, ShownTexts, data_notice, enclose, input_texts, total_chars
 from .structured import (
     JSON_ONLY,
@@ -414,7 +414,7 @@ def join_criteria(criteria: Sequence[Criterion], votes: Sequence[Feedback]) -> F
         unique_texts(action for vote in votes for action in vote.actions),
         consensus(vote.done for vote in votes),
         scores,
-        metadata={"criteria": named} if named else {},
+        metadata=short_metadata({"criteria": named}) if named else {},
     )
 
 
