@@ -35,7 +35,7 @@ _LAST_EVENT = {
     }.items()
 }
 """How the last event of a stream begins: the end of the answer, or an error."""
-_FINISH = re.compile(rb'"finish_reason"\s*:\s*"')  # a stream of chat completions may end after it without [DONE]
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*(?:"(?!null"|")|\{)')  # a stream of chat completions may end after it without [DONE]
 _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
 _OVERLAP = 64  # bytes that are searched again with the next part: a match may be in two parts
 

@@ -27,13 +27,13 @@ from ..errors import (
     ModelUnavailableError,
     RateLimitError,
 )
+from ..finish_reasons import checked_finish, ending_of
 from ..jsontext import loads, nesting_depth, reject_constant
 from ..protocols import RateLimitStatus, Reply
 from ..usage import Usage
-from .http_client import REFUSED_USAGE, malformed_response
+from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
 
-TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 _OUT_OF_QUOTA_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
 _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large"}
 _TOO_LONG_WORDS = (  # compiled only after an error
@@ -85,11 +85,16 @@ def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> R
     """Return the Reply in a chat completion, with the rate limits that came with it. Raises ModelError if it is none."""
     if not isinstance(data, dict):
         raise malformed_response(f"sent {json_type_name(data)} where a chat completion was expected")
-    choices = data.get("choices")
+    choices, usage = data.get("choices"), read_usage(data.get("usage"))
+    if error := stated_error(data):
+        raise answer_error("sent an error instead of an answer", error, usage if choices else UNKNOWN_USAGE)
     if not isinstance(choices, list) or not choices:
         raise _missing_choices_error(data, choices)
     choice = choices[0]
+    finish = read_finish(choice, usage) if isinstance(choice, dict) else None
     message = choice.get("message") if isinstance(choice, dict) else None
+    if message is None and finish in {"length", "content_filter"}:
+        message = {}
     if not isinstance(message, dict):
         raise malformed_response(f"sent a choice without a message: {shorten(repr(choice), 100)}")
     fields = read_identity(data)
@@ -97,7 +102,7 @@ def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> R
         fields["rate_limit_status"] = rate_limit_status
     if choice.get("logprobs") and (entries := logprob_entries(choice)):
         fields["token_logprobs"] = read_logprobs(entries)
-    return reply_from_message(message, choice.get("finish_reason"), read_usage(data.get("usage")), fields)
+    return reply_from_message(message, finish, usage, fields)
 
 
 def read_identity(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,17 +124,47 @@ def json_type_name(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
+def stated_error(part: Any) -> Any:
+    """Return the error that a part of an answer (the body, a choice, a message, an event) states, or None."""
+    if not isinstance(part, Mapping):
+        return None
+    error = part.get("error") or (part if "error" in (part.get("object"), part.get("type")) else None)
+    is_error = any(error.values()) if isinstance(error, Mapping) else error
+    return error if is_error else None
+
+
+def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> ModelError:
+    """Return the error for an answer with status 200 that states an error, with the server's words and its status."""
+    body = ErrorBody({"error": error})
+    kind, is_retryable = _error_class(body.status or 502, body)
+    status = f"status {body.status}: " if body.status else ""
+    text = f"{message}: {status}{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
+    if kind in {RateLimitError, ContentFilterError, ContextLengthError}:
+        return kind(text, status=body.status, retryable=is_retryable, usage=usage)
+    failure = malformed_response(text, retryable=is_retryable)
+    failure.status, failure.usage = body.status, usage
+    return failure
+
+
+def read_finish(choice: Mapping[str, Any], usage: Usage = UNKNOWN_USAGE) -> str | None:
+    """Return OpenAI's reason to finish for that of a choice, whole or in a stream; None if it states none.
+
+    Raises ModelError if the choice states an error, or did not end as a whole answer does.
+    """
+    if error := stated_error(choice) or stated_error(choice.get("message")) or stated_error(choice.get("delta")):
+        raise answer_error("broke off with an error", error, usage)
+    reason = choice.get("finish_reason")
+    return checked_finish(choice.get("native_finish_reason") if ending_of(reason) is None else reason, usage)
+
+
 def _missing_choices_error(data: Mapping[str, Any], choices: Any) -> ModelError:
-    if data.get("error"):
-        body = ErrorBody(data)
-        return malformed_response(
-            f"sent an error instead of an answer: {body.text}", retryable=body.status is None or body.status in TRANSIENT_STATUSES
-        )
     if choices == []:
         return malformed_response("sent an answer with an empty list of choices")
     if "choices" in data:
         return malformed_response(f"sent {json_type_name(choices)} as choices")
-    return malformed_response(f"sent an object without choices, with {shorten(', '.join(map(str, data)), 100) or 'nothing'}")
+    words = ErrorBody(data).text
+    said = f": {words}" if words else f", with {shorten(', '.join(map(str, data)), 100) or 'nothing'}"
+    return malformed_response(f"sent an object without choices{said}")
 
 
 def reply_from_message(
@@ -146,7 +181,7 @@ def reply_from_message(
     text, think_blocks = split_thinking(content)
     if think_blocks:
         reasoning.append(think_blocks)
-    finish = finish if isinstance(finish, str) else None
+    finish = checked_finish(finish, usage)
     refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal.strip():
         raise ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
@@ -156,15 +191,26 @@ def reply_from_message(
     if is_blank(text):
         text = ""
     if not text and not tool_calls:
-        if reasoning and finish == "length":
-            error = bad_response("used up its tokens on reasoning: no answer came (raise max_tokens)", usage=usage)
-        else:
-            kind = "reasoning but no answer" if reasoning else "an empty answer"
-            error = bad_response(f"sent {kind} (finish_reason {finish!r})", usage=usage)
-        error.empty = True
-        raise error
+        raise _empty_answer_error(finish, usage, has_reasoning=bool(reasoning))
     reasoning_parts = "\n".join(reasoning) or None
     return Reply(text, usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields)
+
+
+def _empty_answer_error(finish: str | None, usage: Usage, *, has_reasoning: bool) -> BadResponseError:
+    if finish == "length":
+        part = "on reasoning: no answer came" if has_reasoning else "before its answer began"
+        return truncated_error(f"used up its tokens {part} (raise max_tokens)", usage)
+    kind = "reasoning but no answer" if has_reasoning else "an empty answer"
+    error = bad_response(f"sent {kind} (finish_reason {finish!r})", usage=usage)
+    error.empty = True
+    return error
+
+
+def truncated_error(message: str, usage: Usage) -> BadResponseError:
+    """Return the error for an answer of which the token limit left nothing that can be used; the same call would end so again."""
+    error = BadResponseError(message, retryable=False, usage=usage)
+    error.truncated = True
+    return error
 
 
 def reasoning_text(message: Mapping[str, Any]) -> str:
@@ -257,7 +303,7 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
             value = json.loads(raw, parse_constant=reject_constant)
         except (ValueError, RecursionError) as error:
             if finish == "length":
-                raise bad_response(f"was cut off in {of} (raise max_tokens)", usage=usage) from None
+                raise truncated_error(f"was cut off in {of} (raise max_tokens)", usage) from None
             raise bad_response(f"sent no JSON as {of}: {shorten(str(error), 100)}", usage=usage) from None
     else:
         value = {} if raw is None or isinstance(raw, str) else raw
@@ -361,7 +407,8 @@ class ErrorBody:
             error = error[0]
         self._fields: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
         detail = self._fields.get("detail")
-        self.text = shorten(_error_message(self._fields.get("message") or detail or self._fields.get("error") or ""))
+        text = _error_message(self._fields.get("message") or detail or self._fields.get("error") or "")
+        self.text = shorten(f"{text}{_cause_of(self._fields)}")
 
     @property
     def status(self) -> int | None:
@@ -376,6 +423,13 @@ class ErrorBody:
     def param(self) -> str | None:
         param = self._fields.get("param")
         return param if isinstance(param, str) else None
+
+
+def _cause_of(fields: Mapping[str, Any]) -> str:
+    """Return the words of the provider behind a router, which OpenRouter puts beside its own message."""
+    metadata = fields.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, Mapping) else None
+    return f" ({shorten(raw, 200)})" if isinstance(raw, str) and raw.strip() else ""
 
 
 def _error_message(message: Any) -> str:

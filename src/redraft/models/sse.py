@@ -20,15 +20,16 @@ from .openai_responses import (
     MAX_ARGUMENT_DEPTH,
     THINK_CLOSE,
     THINK_OPEN,
-    TRANSIENT_STATUSES,
-    ErrorBody,
+    answer_error,
     bad_response,
     json_type_name,
+    read_finish,
     read_identity,
     read_usage,
     reasoning_text,
     reply_from_message,
     split_content,
+    stated_error,
 )
 
 MAX_EVENT_OVERHEAD = 1024  # bytes of an event around its text
@@ -115,11 +116,8 @@ class StreamAssembler:
     def add(self, event: Any) -> str:
         if not isinstance(event, dict):
             raise malformed_response(f"sent {json_type_name(event)} in a stream")
-        if event.get("error"):
-            error = ErrorBody(event)
-            raise malformed_response(
-                f"broke off with an error: {error.text}", retryable=error.status in {None, *TRANSIENT_STATUSES}
-            )
+        if error := stated_error(event):
+            raise answer_error("broke off with an error", error)
         self._events += 1
         self._identity = self._identity or read_identity(event)
         self._usage = event.get("usage") or self._usage
@@ -128,8 +126,7 @@ class StreamAssembler:
         return self._add_choice(choice) if isinstance(choice, dict) else ""
 
     def _add_choice(self, choice: Mapping[str, Any]) -> str:
-        if isinstance(choice.get("finish_reason"), str):
-            self._finish = choice["finish_reason"]
+        self._finish = read_finish(choice) or self._finish
         if len(self._logprobs) <= MAX_TOKENS:
             self._logprobs += logprob_entries(choice)
         delta = choice.get("delta")
