@@ -362,6 +362,7 @@ FORMS = {
 
 TAG = "(?:think(?:ing)?|thought|reasoning)>"
 THOUGHT = re.compile(rf"<{TAG}.*?(?:</{TAG}|\Z)", re.IGNORECASE | re.DOTALL)
+BEGUN_BEFORE = re.compile(rf".*</{TAG}", re.IGNORECASE | re.DOTALL)  # the prompt may have begun the thought
 PLAIN = re.compile(r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)(?=[\s,}\]])")
 PAIRS = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "/": "/", "\\": "\\"}
@@ -378,7 +379,8 @@ def occurs_in(text, data):
             end = _after(text, start, data)
         except NotHere:
             continue
-        if not re.search("[{}]", THOUGHT.sub("", text[:start]) + THOUGHT.sub("", text[end:])):
+        before = THOUGHT.sub("", BEGUN_BEFORE.sub("", text[:start]))
+        if not re.search("[{}]", before + THOUGHT.sub("", text[end:])):
             return True
     return False
 
@@ -452,8 +454,6 @@ def examine(schema, text):
         made = schema.read(text)
     except UnreadableOutput:
         return None
-    if schema.name.startswith("recorded"):  # these readers start after the last thinking block, even if it has no opening tag
-        text = re.split(f"</{TAG}", text, flags=re.IGNORECASE)[-1]
     data = read_object(text)
     return occurs_in("".join(_units(text)), data) and schema.claims(made, data)
 

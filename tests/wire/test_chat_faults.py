@@ -34,7 +34,7 @@ from redraft.errors import (
 )
 from redraft.usage import Usage
 from redraft.models import Chat, Timeouts
-from redraft.models.sse import VisibleText
+from redraft.reasoning import VisibleText
 
 from . import fault_server as fs
 

@@ -30,6 +30,7 @@ from ..errors import (
 from ..finish_reasons import checked_finish, ending_of
 from ..jsontext import loads, nesting_depth, reject_constant
 from ..protocols import RateLimitStatus, Reply
+from ..reasoning import split_reasoning
 from ..usage import Usage
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
@@ -175,12 +176,13 @@ def reply_from_message(
     Raises ContentFilterError for a refusal, BadResponseError for an empty answer.
     """
     content, reasoning = split_content(message.get("content"), usage)
-    if separate := reasoning_text(message):
-        reasoning.append(separate)
-    form = reasoning_form(content, *reasoning)
-    text, think_blocks = split_thinking(content)
-    if think_blocks:
-        reasoning.append(think_blocks)
+    if field := reasoning_field(message):
+        reasoning.append(message[field])
+    text, thoughts, form = split_reasoning(content)
+    if any(map(str.strip, reasoning)):
+        form = "separate" if form is None else "other"
+    if thoughts:
+        reasoning.append(thoughts)
     finish = checked_finish(finish, usage)
     refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal.strip():
@@ -188,19 +190,23 @@ def reply_from_message(
     if finish == "content_filter":
         raise ContentFilterError("the answer was withheld by a content filter (finish_reason content_filter)", usage=usage)
     tool_calls = read_tool_calls(message, finish, usage)
-    if is_blank(text):
-        text = ""
-    if not text and not tool_calls:
-        raise _empty_answer_error(finish, usage, has_reasoning=bool(reasoning))
+    if is_blank(text) and not tool_calls:
+        text, thoughts, form = split_reasoning(message[field] if field else "")  # (a server may take the answer for reasoning)
+        if form is None or is_blank(text):
+            raise _empty_answer_error(finish, usage, field, has_reasoning=bool(reasoning))
+        reasoning = [thoughts]
+    text = "" if is_blank(text) else text
     reasoning_parts = "\n".join(reasoning) or None
     return Reply(text, usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields)
 
 
-def _empty_answer_error(finish: str | None, usage: Usage, *, has_reasoning: bool) -> BadResponseError:
+def _empty_answer_error(finish: str | None, usage: Usage, field: str, *, has_reasoning: bool) -> BadResponseError:
     if finish == "length":
         part = "on reasoning: no answer came" if has_reasoning else "before its answer began"
         return truncated_error(f"used up its tokens {part} (raise max_tokens)", usage)
     kind = "reasoning but no answer" if has_reasoning else "an empty answer"
+    if field:
+        kind = f"its text as {field}, which is reasoning, and nothing as content"
     error = bad_response(f"sent {kind} (finish_reason {finish!r})", usage=usage)
     error.empty = True
     return error
@@ -213,11 +219,15 @@ def truncated_error(message: str, usage: Usage) -> BadResponseError:
     return error
 
 
+def reasoning_field(message: Mapping[str, Any]) -> str:
+    """Return the name of the field of a message, or of a part of one, that has its reasoning; "" if there is none."""
+    return next((name for name in ("reasoning_content", "reasoning") if message.get(name) and isinstance(message[name], str)), "")
+
+
 def reasoning_text(message: Mapping[str, Any]) -> str:
-    for name in ("reasoning_content", "reasoning"):
-        if (text := message.get(name)) and isinstance(text, str):
-            return text
-    return ""
+    """Return the reasoning in a field of its own."""
+    field = reasoning_field(message)
+    return message[field] if field else ""
 
 
 def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
@@ -231,8 +241,9 @@ def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
     for part in content:
         if not isinstance(part, dict):
             raise bad_response(f"sent a content with {json_type_name(part)} in it", usage=usage)
-        if part.get("type") == "thinking":
-            reasoning.append(split_content(part.get("thinking"), usage)[0])
+        if part.get("type") in ("thinking", "reasoning") or part.get("thought") is True:
+            inside = part.get("thinking") or part.get("reasoning") or part.get("text")
+            reasoning.append(split_content(inside, usage)[0])
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
     return "".join(texts), reasoning
@@ -312,87 +323,6 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
     if nesting_depth(value) > MAX_ARGUMENT_DEPTH:
         raise bad_response(f"nested {of} more than {MAX_ARGUMENT_DEPTH} deep", usage=usage)
     return raw if isinstance(raw, str) and raw.strip() else json.dumps(value, ensure_ascii=False)
-
-
-# ---- reasoning in think blocks
-
-THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
-_BLOCK = re.compile(f"{THINK_OPEN}(.*?){THINK_CLOSE}", re.DOTALL)
-_ORPHAN = re.compile(r"^[ \t]*</think>\s*", re.MULTILINE)
-
-
-def split_thinking(text: str) -> tuple[str, str]:
-    """Return an answer without its `<think>` blocks, and the text of the blocks.
-
-    A leading block without an end is the whole text. A chat template may open the block in the prompt: then the answer begins
-    after a line that begins with `</think>`. Blocks in code, or after a brace (as in a JSON text), are part of the answer.
-    """
-    if "think>" not in text:
-        return text, ""
-    if THINK_OPEN not in text and (orphan := _ORPHAN.search(text)):
-        return text[orphan.end() :], text[: orphan.start()].strip()
-    answer_parts, blocks = _split_think_blocks(text)
-    answer = "".join(answer_parts)
-    if answer.lstrip().startswith(THINK_OPEN):
-        blocks.append(answer.lstrip().removeprefix(THINK_OPEN))
-        answer = ""
-    return (answer.lstrip() if blocks else answer), "\n".join(block.strip() for block in blocks)
-
-
-def reasoning_form(content: str, *separate: str) -> str | None:
-    """Return how a reply with this content, and these separate texts of reasoning, contains its reasoning (see `Candidate`)."""
-    form = _think_block_form(content)
-    if separate and any(map(str.strip, separate)):
-        return "separate" if form is None else "other"
-    return form
-
-
-def _think_block_form(text: str) -> str | None:
-    """Return "block", "end_tag", "empty" or "other" for a text with think blocks, as `split_thinking` finds them; else None."""
-    if "think>" not in text:
-        return None
-    if THINK_OPEN not in text and (orphan := _ORPHAN.search(text)):
-        return "end_tag" if text[: orphan.start()].strip() else "empty"
-    answer_parts, blocks = _split_think_blocks(text)
-    if "".join(answer_parts).lstrip().startswith(THINK_OPEN) or len(blocks) > 1:
-        return "other"
-    if not blocks:
-        return None
-    return "other" if answer_parts[0].strip() else "block" if blocks[0].strip() else "empty"
-
-
-def _split_think_blocks(text: str) -> tuple[list[str], list[str]]:
-    """Return the text outside and inside of closed blocks, in one pass."""
-    answer_parts: list[str] = []
-    blocks: list[str] = []
-    closed, close, rest = text.rpartition(THINK_CLOSE)  # (else the search would be quadratic in blocks without an end)
-    quotes, pieces = _QuoteTracker(), _BLOCK.split(closed + close)
-    for outside, inside in zip(pieces[::2], pieces[1::2], strict=False):
-        answer_parts.append(outside)
-        if quotes.is_quoted_after(outside):
-            answer_parts.append(f"{THINK_OPEN}{inside}{THINK_CLOSE}")
-        else:
-            blocks.append(inside)
-    return [*answer_parts, pieces[-1], rest], blocks
-
-
-class _QuoteTracker:
-    """Tracks whether a position in a text is in a code fence, in backticks on its line, or after a brace that may begin JSON."""
-
-    def __init__(self) -> None:
-        self._fences = self._ticks = 0
-        self._braces = False
-
-    def is_quoted_after(self, more: str) -> bool:
-        if "`" in more or "\n" in more or "{" in more:
-            self._advance(more)
-        return self._braces or bool(self._fences % 2 or self._ticks % 2)
-
-    def _advance(self, more: str) -> None:
-        self._braces = self._braces or "{" in more
-        self._fences += more.count("```")
-        line = more.rpartition("\n")
-        self._ticks = line[2].count("`") + (0 if line[1] else self._ticks)
 
 
 # ---- errors
