@@ -352,14 +352,21 @@ class VisibleText:
         self._parts: list[str] = []
         self._shown: list[str] = []
         self._space: list[str] = []
+        self._new = ""
         self._pending = ""  # what has arrived and is not decided; while text is dropped, its last characters
         self._step = self._start
         self._pair = ""
         self._has_dropped = False
 
+    @property
+    def has_shown(self) -> bool:
+        """Whether any text was shown before the end."""
+        return bool(self._shown)
+
     def add(self, text: str) -> str:
         """Add text, and return what may be shown."""
         self._parts.append(text)
+        self._new = text
         self._pending += text
         shown: list[str] = []
         step = None
@@ -412,7 +419,7 @@ class VisibleText:
         return ""
 
     def _in_harmony(self) -> str:
-        for header in _HARMONY_HEADER.finditer(self._pending):
+        for header in _HARMONY_HEADER.finditer(self._pending) if ">" in self._new else ():
             if header["channel"] == "final":
                 self._pending, self._step = self._pending[header.end() :], self._in_answer
                 return ""

@@ -297,10 +297,12 @@ async def _iter_deltas(parts: AsyncGenerator[bytes, None], mask: Mask) -> AsyncG
     else:
         for text in _visible_texts([(name, mask.mask_bytes(data)) for name, data in parser.finish()], assembler, visible):
             yield masked.feed(text)
-    reply = assembler.reply()
+    reply = masked_reply(assembler.reply(), mask)
     if rest := masked.feed(visible.flush()) + masked.flush():
         yield rest
-    yield masked_reply(reply, mask)
+    elif reply.text and not visible.has_shown:  # (it was in the reasoning)
+        yield reply.text
+    yield reply
 
 
 def masked_reply(reply: Reply, mask: Mask) -> Reply:
