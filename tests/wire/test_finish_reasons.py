@@ -253,6 +253,18 @@ async def test_a_failed_verdict_is_no_verdict(faults):
         await redraft.grade(("q", "a"), judge, Chat("m", faults.url))
 
 
+async def test_a_judge_that_reasons_too_long_is_asked_with_more_room(faults):
+    """Once, with twice the tokens; then the error says what to raise."""
+    judge = redraft.Judge({"truth": "It is true."}, max_tokens=100)
+    cut = fs.good("", "length", reasoning_content="Let me think")
+    faults.says(cut, fs.good(VERDICT))
+    assert (await redraft.grade(("q", "a"), judge, Chat("m", faults.url))).score == 0.8
+    faults.says(cut)
+    with pytest.raises((GradingError, ModelError), match="raise max_tokens"):
+        await redraft.grade(("q", "b"), judge, Chat("m", faults.url))
+    assert [request.body["max_tokens"] for request in faults.requests] == [100, 200, 100, 200]
+
+
 @pytest.mark.parametrize(
     ("reason", "result"),
     [("stop", "stop"), (None, None), ("MAX_TOKENS", "length"), ("error", BadResponseError), ("odd", BadResponseError), ("SAFETY", ContentFilterError)],

@@ -96,7 +96,7 @@ async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Repl
 
     A truncated reply is never parsed, however complete it looks: the request is repeated with twice the tokens.
     """
-    reply = await ask.complete(request)
+    reply = await _reply_or_nothing(ask, request)
     try:
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
@@ -105,6 +105,16 @@ async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Repl
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
         raise BadResponseError(f"{subject} cannot be read: {complaint}") from complaint
+
+
+async def _reply_or_nothing(ask: JudgeClient, request: Request) -> Reply:
+    """Return the reply; an empty one that is truncated if the token limit left nothing of it, as of one that reasons too long."""
+    try:
+        return await ask.complete(request)
+    except BadResponseError as error:
+        if not error.truncated:
+            raise
+        return Reply("", error.usage, "length")
 
 
 def _parse_whole(reply: Reply, parse: Callable[[Reply], T]) -> T:
