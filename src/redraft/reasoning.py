@@ -270,7 +270,7 @@ def _split_harmony(text: str) -> SplitText | None:
     headers = _harmony_headers(text)
     if not headers:
         return None
-    reasoning, answers = [text[: headers[0].start()]], []
+    reasoning, answers = [text[: headers[0].start()]], list[str]()
     for n, header in enumerate(headers):
         part = text[header.end() : headers[n + 1].start() if n + 1 < len(headers) else len(text)]
         (answers if header["channel"] == "final" else reasoning).append(_HARMONY_END.sub("", part.rstrip()).strip())
