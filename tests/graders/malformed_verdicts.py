@@ -441,6 +441,7 @@ FORMS = {
 
 TAG = "(?:think(?:ing)?|thought|reasoning)>"
 THOUGHT = re.compile(rf"<{TAG}.*?(?:</{TAG}|\Z)", re.IGNORECASE | re.DOTALL)
+BEGUN_BEFORE = re.compile(rf".*</{TAG}", re.IGNORECASE | re.DOTALL)  # the prompt may have begun the thought
 PLAIN = re.compile(r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)(?=[\s,}\]/])")
 WORD = re.compile(r"(true|false|null|none)(?=[\s,}\]/])", re.IGNORECASE)
 COMMENT = re.compile(r"(?://|#).*|/\*[^*]*\*/")  # holds nothing that may be another verdict:
@@ -460,7 +461,8 @@ def occurs_in(text, data):
             end = _after(text, start, data)
         except NotHere:
             continue
-        if not re.search("[{}]", THOUGHT.sub("", text[:start]) + THOUGHT.sub("", text[end:])):
+        before = THOUGHT.sub("", BEGUN_BEFORE.sub("", text[:start]))
+        if not re.search("[{}]", before + THOUGHT.sub("", text[end:])):
             return True
     return False
 
@@ -544,8 +546,6 @@ def examine(schema, text):
         made = schema.read(text)
     except UnreadableOutput:
         return None
-    if schema.name.startswith("recorded"):  # these readers start after the last thinking block, even if it has no opening tag
-        text = re.split(f"</{TAG}", text, flags=re.IGNORECASE)[-1]
     data = read_object(text)
     try:
         return occurs_in("".join(_units(text)), data) and schema.claims(made, data)

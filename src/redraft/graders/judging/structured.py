@@ -24,6 +24,7 @@ from ...json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair
 from ...jsontext import nesting_depth, reject_constant, reject_duplicate_keys
 from ...models.client_objects import is_model
 from ...protocols import JudgeClient, Reply, Request
+from ...reasoning import split_reasoning
 from ...threads import THREAD_THRESHOLD, run_in_thread
 from ..reply_form import Scale
 from .prompt import ShownTexts, collect_images, fresh_nonce, truncate_texts, user_message, without_control_tokens
@@ -96,7 +97,7 @@ async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Repl
 
     A truncated reply is never parsed, however complete it looks: the request is repeated with twice the tokens.
     """
-    reply = await ask.complete(request)
+    reply = await _reply_or_nothing(ask, request)
     try:
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
@@ -105,6 +106,16 @@ async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Repl
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
         raise BadResponseError(f"{subject} cannot be read: {complaint}") from complaint
+
+
+async def _reply_or_nothing(ask: JudgeClient, request: Request) -> Reply:
+    """Return the reply; an empty one that is truncated if the token limit left nothing of it, as of one that reasons too long."""
+    try:
+        return await ask.complete(request)
+    except BadResponseError as error:
+        if not error.truncated:
+            raise
+        return Reply("", error.usage, "length")
 
 
 def _parse_whole(reply: Reply, parse: Callable[[Reply], T]) -> T:
@@ -152,10 +163,7 @@ MAX_CHARS = 200_000
 MAX_REPAIR_CHARS = 16_384  # from the first brace; a longer answer must be clean JSON
 MAX_DIGITS = 18
 MAX_FLOAT_CHARS = 400
-THINK_TAG = r"(?:think(?:ing)?|thought|reasoning)>"
-BRACE_OR_TAG = re.compile(rf"[{{}}]|</?{THINK_TAG}", re.IGNORECASE)
-OPENING_TAG = re.compile(f"<{THINK_TAG}", re.IGNORECASE)
-CLOSING_TAG = re.compile(f"</{THINK_TAG}", re.IGNORECASE)
+BRACE = re.compile(r"[{}]")
 FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[ \t]*(\S?)", re.MULTILINE)
 EMBEDDED_PREFIXES = ("[", "(", ",", "\\", "!", *"\"'“‘„‚«‹「『", '":', "':", "”:")  # before and
 EMBEDDED_SUFFIXES = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』", *"，、；;–—")  # after an object that is part of something else
@@ -187,31 +195,28 @@ def read_object(text: str) -> dict[str, Any]:
         whole, end = _parse_object_at(text, 0)
         if end == len(text):  # as most models answer
             return whole
+    return find_object(without_thinking(text))
+
+
+def find_object(text: str) -> dict[str, Any]:
+    """Return the one JSON object in a judge's answer without its reasoning. Raises UnreadableOutput as `read_object` does."""
     data: dict[str, Any] | None = None
     at = 0
-    while mark := BRACE_OR_TAG.search(text, at):
-        if mark[0] in "{}":
-            if data is not None or mark[0] == "}":
-                raise UnreadableOutput("there is another brace outside of the JSON object; write one object and nothing else")
-            data, end = _parse_object_at(text, mark.start())
-            if mark.start() > at or end < len(text):
-                _check_not_embedded(text[at : mark.start()], OPENING_TAG.split(text[end:], 1)[0])
-            at = end
-        elif mark[0].startswith("</"):
-            if data is not None:
-                raise UnreadableOutput("the JSON object is inside the thinking; write it after that")
-            at = mark.end()
-        else:
-            closing = CLOSING_TAG.search(text, mark.end())
-            at = closing.end() if closing else len(text)
+    while mark := BRACE.search(text, at):
+        if data is not None or mark[0] == "}":
+            raise UnreadableOutput("there is another brace outside of the JSON object; write one object and nothing else")
+        data, end = _parse_object_at(text, mark.start())
+        if mark.start() > at or end < len(text):
+            _check_not_embedded(text[at : mark.start()], text[end:])
+        at = end
     if data is None:
         raise UnreadableOutput("there is no JSON object in the answer")
     return data
 
 
 def without_thinking(text: str) -> str:
-    """Return the text after the last closing tag of a thought, and before the next opening tag."""
-    return OPENING_TAG.split(CLOSING_TAG.split(text)[-1], 1)[0]
+    """Return a judge's answer without its reasoning; some judges are asked to write it between tags of this name."""
+    return split_reasoning(text, "reasoning").answer
 
 
 def _check_not_embedded(before: str, after: str) -> None:
