@@ -51,7 +51,7 @@ _BLANKS = frozenset(" \t")
 _QUOTES = frozenset("`'\"\u201c\u2018(")
 _AFTER_QUOTED = frozenset("`'\"\u201d\u2019)\\")
 _NOT_SPACE = re.compile(r"\S")
-_FULL_STOP = re.compile(r"[.!?)](?:\s|\Z)")
+_STOPS = frozenset(".!?)")
 _TAG = re.compile(r"</?[A-Za-z][\w:-]{0,60}>")
 _PATTERN_ENDS = (".*?", ".*)", "]*?", "]*)", "*?)")  # of a regular expression
 _STRING_BEGINS = frozenset(" \t\n([{=,:+")  # what is before the quotation mark of a text in code
@@ -232,18 +232,19 @@ def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]
 def _ends_template_block(text: str, mark: _Mark, text_start: int, quotes: _QuoteTracker) -> bool:
     """Whether an end without a beginning ends reasoning that the chat template began, in the prompt."""
     after = text[mark.end : mark.end + 1]
-    if after in _LISTING or _FULL_STOP.match(text, mark.end):
+    if after in _LISTING or (after in _STOPS and (mark.end + 1 == len(text) or text[mark.end + 1].isspace())):
         return False
     if text_start >= mark.start:  # (nothing before it: it is the whole text, or a sentence about it)
         return _text_start(text, mark.end) < len(text) and not _is_mentioned(text, mark.end)
-    is_quoted = quotes.is_quoted_at(mark.start) or quotes.depth > 0 or _is_in_string(text, mark.start, mark.end)
+    is_quoted = quotes.is_quoted_at(mark.start) or quotes.depth > 0
     if _begins_line(text, mark.start):
         return not quotes.fences % 2
     before = text[mark.start - 1]
     is_attached = not before.isspace() and before not in _OPENING and after != "'"
     if before.isalnum() and not before.isascii():  # (in some scripts words are not separated)
         is_attached = after in {"\n", "\r"}
-    return not is_quoted and (is_attached or _begins_something(text, mark.start))
+    is_end = not is_quoted and (is_attached or _begins_something(text, mark.start))
+    return is_end and not _is_in_string(text, mark.start, mark.end)
 
 
 class _QuoteTracker:
