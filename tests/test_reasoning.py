@@ -181,6 +181,8 @@ WHOLE = [  # texts about marks, and other texts
     "prompt: |\n  <think>\n  hm\n  </think>\n  four\n",
     "<examples>\n<example>\n<thinking>\nhm\n</thinking>\n<answer>four</answer>\n</example>\n</examples>",
     "Use this.\n\n<format>\n<thinking>\nyour reasoning\n</thinking>\n</format>",
+    "He paused. <thinking>Why me?</thinking> Then he ran.",
+    "Dear diary,\n<thought>To be or not.</thought>\nGood night.",
     "<person>\n<name>Ann</name>\n<thoughts>\nHm.\n</thoughts>\n</person>",
     "`[THINK]` and `[/THINK]` are Mistral's.",
     "Mistral writes [THINK] and [/THINK].",

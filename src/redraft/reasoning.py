@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 TAG_NAMES = ("think", "thinking", "thought", "thoughts", "seed:think")
+_ORDINARY_WORDS = frozenset(("<thinking>", "<thought>", "<thoughts>"))  # a story may have them: reasoning only before the answer
 _TOKEN_PAIRS = (
     ("[THINK]", "[/THINK]"),  # Mistral
     ("<|channel>thought", "<channel|>"),  # Gemma
@@ -182,6 +183,7 @@ def _split_tags(text: str, more_tags: tuple[str, ...]) -> SplitText:
         else:
             is_quoted = quotes.is_quoted_at(mark.start) or _is_in_string(text, mark.start, mark.end)
             is_certain = not (is_quoted or quotes.may_be_data or quotes.strings % 2)
+            is_certain = is_certain and (bool(more_tags) or mark.pair not in _ORDINARY_WORDS)
             if is_certain and _begins_block(text, mark.start) and not _is_mentioned(text, mark.end):
                 end = used_ends[n] if used_ends[n] is not None else any_ends[n]
         if end is None:
