@@ -489,6 +489,8 @@ async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGe
                     await queue.put(item)
                     await queue.join()  # until it has been dealt with
             await queue.put(None)
+        except asyncio.CancelledError:
+            pass  # (else the task would keep the error, which keeps the frames that it passed, and one of them the task)
         except Exception as error:  # noqa: BLE001  (it is raised below)
             await queue.put(error)
 

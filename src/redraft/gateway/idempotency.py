@@ -58,7 +58,7 @@ class SharedRun(Generic[T]):
                 self.size += item_size(item)
                 self._notify()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (every reader raises it)
-            self.error = error
+            self.error = _error_for_reader(error)
         finally:
             self.is_done = True
             self._notify()
