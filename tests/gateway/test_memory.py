@@ -101,6 +101,8 @@ KINDS = {
     "wrong field": (*chat("refine/good", n=5), 400),
     "wrong model": (*chat("refine/none"), 404),
     "no JSON": (CHAT, b"{", 400),
+    "too long": (CHAT, b"x" * 2**17, 413),
+    "too long, in parts": (CHAT, [b"x" * 2**16] * 2, 413),
     "client leaves": (*chat("pass/hangs"), None),
     "client leaves a stream": (*chat("pass/hangs", stream=True), None),
     "client leaves a refinement": (*chat("refine/hangs"), None),
@@ -127,7 +129,7 @@ def config_of(folder, url, level):
     }
     kept = Retention(level)
     profiles = {name: replace(each, retention=kept) for name, each in profiles.items()}
-    return GatewayConfig(folder, models, profiles, port=0, passed_retention=kept)
+    return GatewayConfig(folder, models, profiles, port=0, passed_retention=kept, limits=GatewayLimits(max_body=2**16))
 
 
 async def until(condition):
@@ -136,9 +138,14 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
+async def in_parts(body):
+    for part in body:
+        yield part
+
+
 async def ask(client, url, server, kind):
     path, body, status, *key = kind
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    raw = json.dumps(body).encode() if isinstance(body, dict) else in_parts(body) if isinstance(body, list) else body
     if status is None:
         host, _, port = url.removeprefix("http://").removesuffix("/v1").partition(":")
         before = len(server.requests)
