@@ -96,7 +96,12 @@ class Serving:
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
         reader, writer = await asyncio.open_connection(sock=sock, limit=MIB if is_read else 2**16)
         raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body else b""
-        lines = [f"{'POST' if raw else 'GET'} {path} HTTP/1.1", "host: localhost", f"authorization: Bearer {key}", "connection: close"]
+        lines = [
+            f"{'POST' if raw else 'GET'} {path} HTTP/1.1",
+            "host: localhost",
+            f"authorization: Bearer {key}",
+            "connection: close",
+        ]
         writer.write("\r\n".join([*lines, f"content-length: {len(raw)}", "", ""]).encode() + raw)
         head = await reader.readuntil(b"\r\n\r\n")
         status = int(head.split()[1])
@@ -159,9 +164,7 @@ async def test_slow_readers_of_large_answers(tmp_path):
         with serving(tmp_path, url) as gateway:
             before = gateway.memory()
             body = {"model": "refine/fast", "messages": PROMPT}
-            readers = await asyncio.gather(
-                *[gateway.ask("/v1/chat/completions", body, is_read=False) for _ in range(ANSWERS)]
-            )
+            readers = await asyncio.gather(*[gateway.ask("/v1/chat/completions", body, is_read=False) for _ in range(ANSWERS)])
             grown = gateway.memory() - before
             print("MB", before, grown, gateway.memory("VmHWM"))
             for _, writer in readers:
