@@ -101,7 +101,7 @@ BODIES = {  # the messages of each
     "images": lambda: [message([{"type": "text", "text": "What are they?"}, *[image("iVBORw0K" * 10_000)] * 390])],
     "tool calls": lambda: (
         [message("Go on.")]
-        + [each for n in range(12_000) for each in (calling(n), message(text_of(2050), "tool", tool_call_id=f"call-{n}"))]
+        + [each for n in range(9_000) for each in (calling(n), message(text_of(2950), "tool", tool_call_id=f"call-{n}"))]
     ),
 }
 
