@@ -56,7 +56,7 @@ async def test_the_score_is_the_mean_over_five():
         verdict_json(score=-1),
         verdict_json(score=4.5),
         verdict_json(score=True),
-        verdict_json(score="4"),
+        verdict_json(score="4 of 5"),
         verdict_json(score=None),
         verdict_json().replace("4", "NaN"),
         verdict_json().replace("4", "Infinity"),
@@ -272,16 +272,16 @@ def test_no_malformed_verdict_gives_a_score_out_of_range(value):
     assert 0 <= feedback.score <= 1
 
 
-@pytest.mark.parametrize("value", [True, 4.0, "4", None, 6, -1, [4]])
+@pytest.mark.parametrize("value", [True, 4.5, "4.5", "four", 6, -1, [4]])
 def test_a_whole_number_is_not_coerced(value):
-    """Texts, booleans and fractions are refused."""
+    """Prose, booleans and fractions are refused."""
     with pytest.raises(UnreadableOutput):
         score_at({"score": value}, "score", Scale(0, 5))
     with pytest.raises(UnreadableOutput):
         bool_at({"score": value if value is not True else 1}, "score")
 
 
-@pytest.mark.parametrize("ranking", [[1], [1, 1], [1, 3], [0, 1], ["1", "2"], [2.0, 1], None, "2, 1"])
+@pytest.mark.parametrize("ranking", [[1], [1, 1], [1, 3], [0, 1], ["1", "second"], [2.5, 1], None, "2, 1"])
 async def test_a_ranking_must_have_each_answer_once(ranking):
     """Any other ranking is requested again."""
     bad = json.dumps({"reason": "It is so.", "change": [], "ranking": ranking, "done": False})

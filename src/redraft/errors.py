@@ -108,11 +108,14 @@ class ContentFilterError(ModelError):
 class BadResponseError(ModelError):
     """The answer cannot be used: broken JSON, an HTML page, no content.
 
-    `empty`: it is valid, and has no text. `malformed`: it is no answer of a model at all, such as a web page.
+    `empty`: it is valid, and has no text. `malformed`: it is no answer of a model at all, such as a web page. `truncated`: the
+    token limit cut it off before there was a text or a whole tool call. `has_unknown_end`: it ended for a reason that is not known.
     """
 
     empty = False
     malformed = False
+    truncated = False
+    has_unknown_end = False
 
     def without_text(self) -> Self:
         """Return the error, of an answer that is valid and has no text."""

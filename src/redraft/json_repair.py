@@ -1,9 +1,9 @@
 """Repairs the form of JSON that a model wrote.
 
 Text that is not clean JSON is read token by token and written as JSON again. This repairs form only: missing, doubled or trailing
-commas; texts and keys in single or typographic quotes; line breaks, bare backslashes and pairs of quotes within a text. Numbers,
-the words true, false and null, keys and brackets are copied unchanged or refused, and so are keys without quotes, comments, and
-truncated objects.
+commas; texts and keys in single or typographic quotes; line breaks, bare backslashes and pairs of quotes within a text; comments;
+the words true, false and null in another case, and None. Numbers, keys and brackets are copied unchanged or refused. Also refused
+are keys without quotes, truncated objects, and comments with digits, double quotes or brackets, which may state another value.
 The reader is linear in its input.
 """
 
@@ -16,7 +16,11 @@ MAX_DEPTH = 32
 TOO_DEEP = f"the JSON is nested too deep; at most {MAX_DEPTH} is read"
 SPACE = r"[ \t\n\r]*+"
 NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
-TOKEN = re.compile(rf"""{SPACE}((?:{NUMBER}|true|false|null)(?=[ \t\n\r,}}\]]|\Z)|[{{}}\[\]:,"'“‘])""")
+COMMENT = r"""(?:(?://|\#)[^\n\d"{}\[\]]{0,200}+(?=\n|\Z)|/\*[^*\d"{}\[\]]{0,200}+\*/)"""
+COMMENTS = re.compile(rf"(?:{SPACE}{COMMENT})++")
+WORD = "(?i:true|false|null|none)"
+TOKEN = re.compile(rf"""{SPACE}((?:{NUMBER}|{WORD})(?=[ \t\n\r,}}\]]|//|/\*|\Z)|[{{}}\[\]:,"'“‘])""")
+WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 KEY_PATTERNS = {
     '"': re.compile(r'(?:[^"\\\x00-\x1f]++|\\.)*(?=")'),
@@ -24,9 +28,10 @@ KEY_PATTERNS = {
 }
 STRING_PATTERNS = {opening: re.compile(rf"(?:[^{closing}\\]++|\\.)*", re.DOTALL) for opening, closing in QUOTES.items()}
 # What follows the quote that ends a text in an object and in a list: the closing bracket, or the next key or value.
+GAP = rf"(?:[ \t\n\r,]*+{COMMENT}){{0,8}}+[ \t\n\r,]*+"  # (bounded: a comment may hold the quote that is being looked for)
 STRING_END = {
-    "{": re.compile(rf"""[ \t\n\r,]*+(?:\}}|["'“‘][^"'“”‘’\\\n]*+["'”’]{SPACE}:)"""),
-    "[": re.compile(r"""[ \t\n\r,]*+\]|[ \t\n\r,]++["'“‘{[]"""),
+    "{": re.compile(rf"""{GAP}(?:\}}|["'“‘][^"'“”‘’\\\n]*+["'”’]{SPACE}:)"""),
+    "[": re.compile(rf"""{GAP}(?:\]|(?<=[ \t\n\r,/])(?:["'“‘{{[]|(?:{NUMBER}|{WORD}){SPACE}[,\]]))"""),
 }
 COLON = re.compile(f"{SPACE}:")
 ESCAPE_OR_QUOTE = re.compile(r"""\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt'])|[\\"]""")
@@ -48,6 +53,8 @@ class JsonRepair:
     def rewrite(self) -> int:
         """Rewrite the whole object and return its end. Raises UnrepairableError."""
         while True:
+            if comments := COMMENTS.match(self._text, self._position):
+                self._position = comments.end()
             token = TOKEN.match(self._text, self._position)
             if token is None:
                 raise self._unexpected_token()
@@ -71,7 +78,7 @@ class JsonRepair:
         elif self._last_token == "value":
             raise UnrepairableError(f"there is no comma before {piece[:20]!r}")
         else:
-            self._write(piece)
+            self._write(WORDS.get(piece.lower(), piece))
 
     def _write(self, piece: str) -> None:
         """Write a value, a key or an opening bracket, and the comma before it even if it was missing."""

@@ -132,7 +132,10 @@ class TokenLogprobs:
 @init_by_slots
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A model's reply. `finish_reason` is "stop", "length" (cut off at the token limit) or what the endpoint says; None: unknown.
+    """A model's reply. `finish_reason` is "stop", "length" (cut off at the token limit) or "tool_calls"; None: unknown.
+
+    A model of your own may use the words of its provider (see `redraft.finish_reasons`): one that says that the answer failed, or
+    that is not known, is an error.
 
     `by` is the name of the model that answered if several could, and `note` says why those before it did not; neither is stored
     with it. `tool_calls` are the tool calls that the model asks for; the text may be empty then. `reasoning_form` says how the

@@ -505,7 +505,7 @@ def test_a_wrong_key_is_reported_first_and_rows_count_as_not_tried(redraft, serv
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--log-format", "json")
     assert done.returncode == 1
     told = [json.loads(line) for line in done.err.splitlines()]
-    reasons = [i for i, event in enumerate(told) if "bad key" in event.get("message", "") and event["event"] == "error"]
+    reasons = [i for i, event in enumerate(told) if "status 401" in event.get("message", "") and event["event"] == "error"]
     assert len(reasons) == 1 < len(told) - 1 or reasons == [len(told) - 2]
     report = told[-1]
     assert (report["event"], report["state"], report["unfinished"]) == ("report", "fatal", 0)

@@ -47,9 +47,9 @@ def body_of(wire, model, content="Say it well.", **fields):
     return {"model": model, name: [{"role": "user", "content": content}], limit: 10, **fields}
 
 
-def reply_of(path, tokens):
-    """Return an answer in the protocol of a path; its prompt has so many tokens."""
-    usage = {"input_tokens": tokens, "output_tokens": 5}
+def reply_of(path, tokens, written=5):
+    """Return an answer in the protocol of a path; its prompt and the answer have so many tokens."""
+    usage = {"input_tokens": tokens, "output_tokens": written}
     if path.endswith("/messages"):
         content = [{"type": "text", "text": "A fine answer."}]
         return {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content} | {
@@ -62,7 +62,7 @@ def reply_of(path, tokens):
         return {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": output, "usage": usage}
     message = {"role": "assistant", "content": "A fine answer."}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    usage = {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5}
+    usage = {"prompt_tokens": tokens, "completion_tokens": written, "total_tokens": tokens + written}
     return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
 
 
@@ -73,6 +73,7 @@ class Provider:
     url: str = ""
     requests: list = field(default_factory=list)
     tokens: int = 12
+    written: int = 5
     price_of_call: float = 0.0
     charged: float = 0.0
     release: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,8 +81,8 @@ class Provider:
     async def answer(self, request):
         self.requests.append((request.url.path, json.loads(await request.body())))
         await self.release.wait()
-        self.charged += (self.tokens * PRICES[0] + 5 * PRICES[1]) / 1e6 + self.price_of_call
-        return JSONResponse(reply_of(request.url.path, self.tokens))
+        self.charged += (self.tokens * PRICES[0] + self.written * PRICES[1]) / 1e6 + self.price_of_call
+        return JSONResponse(reply_of(request.url.path, self.tokens, self.written))
 
 
 async def until(condition):
@@ -454,6 +455,32 @@ async def test_images_and_files_are_reserved_at_their_maximum(tmp_path, provider
         assert reply.status_code == 400 and reply.json()["error"]["param"].endswith(".file_id")
 
 
+@pytest.mark.parametrize("wire", WIRES)
+async def test_the_data_of_an_image_is_no_text(tmp_path, provider, wire):
+    """An image in the request is reserved at its maximum, however many bytes it has."""
+    data = "iVBORw0KGgo" * 20_000
+    url = f"data:image/png;base64,{data}"
+    image = {
+        "chat": {"type": "image_url", "image_url": {"url": url}},
+        "responses": {"type": "input_image", "image_url": url},
+        "messages": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}},
+    }[wire]
+    kind = "anthropic" if wire == "messages" else "openai"
+    async with gateway(tmp_path, provider, 5.0, kind=kind, image_tokens=2000) as (client, key):
+        status, reserved = await reserved_for(client, provider, tmp_path, key, wire, body_of(wire, "pass/m", [image]))
+        assert status == 200 and 2000 * 2.5e-6 <= reserved <= 2500 * 2.5e-6
+
+
+async def test_an_answer_without_a_limit_is_reserved_at_the_longest_so_far(tmp_path, provider):
+    """At 4,096 tokens before the model has written a longer one."""
+    body = body_of("chat", "pass/m") | {"max_tokens": None}
+    async with gateway(tmp_path, provider, 5.0) as (client, key):
+        for written, least in ((9000, 4096), (5, 9000), (5, 9000)):
+            provider.written = written
+            _, reserved = await reserved_for(client, provider, tmp_path, key, "chat", body)
+            assert least * PRICES[1] / 1e6 <= reserved <= (least + 200) * PRICES[1] / 1e6
+
+
 async def test_a_stored_file_with_a_price_is_passed_on(tmp_path, provider):
     """The price covers its tokens."""
     async with gateway(tmp_path, provider, 5.0, field_prices={"file_id": 0.1}) as (client, key):
@@ -728,7 +755,7 @@ async def test_what_is_written_into_a_cache_is_reserved_at_its_price(tmp_path, p
         top = body_of("messages", "pass/m", [{"type": "text", "text": text}], cache_control=control)
         for body in (marked, top):
             _, reserved = await reserved_for(client, provider, tmp_path, key, "messages", body)
-            assert reserved == pytest.approx(factor * 20_000 * 2.5e-6, rel=0.02)
+            assert reserved == pytest.approx(factor * 40_000 * 2.5e-6, rel=0.02)
 
 
 @pytest.mark.parametrize(

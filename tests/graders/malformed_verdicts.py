@@ -9,10 +9,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from loose_verdicts import loosened, written
+
 from redraft import Candidate, Judge
 from redraft.protocols import Reply
 from redraft.graders.judging import checklist, ranking
-from redraft.graders.judging.own_form import WINNER_WORDS
 from redraft.graders.judging.structured import UnreadableOutput, read_object
 from redraft.validation.recorded_formats import parse_output as read_recorded
 from redraft.graders.rubric import DEFAULT_RUBRIC
@@ -42,18 +43,93 @@ def _criterion(rng, **verdict):
     return {"evidence": rng.choice(WORDS), "change": rng.choice(WORDS), **verdict}
 
 
+# What a verdict says, found without the reader: a key is known by its letters and digits, and stands once.
+
+
+class NoClaim(Exception):
+    """The answer does not say one thing."""
+
+
+def letters(text):
+    return "".join(c for c in text.lower() if c.isalnum())
+
+
+def said(data, *path, optional=False):
+    """Return the one value under keys with these letters."""
+    for name in path:
+        found = [value for key, value in data.items() if letters(key) == letters(name)] if isinstance(data, dict) else []
+        if optional and not found:
+            return None
+        if len(found) != 1:
+            raise NoClaim(name, data)
+        data = found[0]
+    return data
+
+
+def number(value):
+    """Return a number that is written plainly, in quotes or not."""
+    if isinstance(value, bool) or not re.fullmatch(r"\s*-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?\s*", str(value)):
+        raise NoClaim(value)
+    if isinstance(value, str) and "e" in value:
+        raise NoClaim(value)
+    return float(value)
+
+
+def done(data):
+    """Return what is said of `done`."""
+    value = said(data, "done", optional=True)
+    words = {"true": True, "false": False, "none": None}
+    if str(value).strip(" *`").lower() not in words or isinstance(value, int) and not isinstance(value, bool):
+        raise NoClaim(value)
+    return words[str(value).strip(" *`").lower()]
+
+
+def criterion(data, name):
+    """Return the score that a judge's answer states for a criterion."""
+    rows = said(data, "criteria", optional=True)
+    if rows is None:
+        rows = data
+    if isinstance(rows, list):
+        pairs = [(said(r, "name", optional=True) or said(r, "criterion", optional=True) or [*r][0], r) for r in rows]
+        rows = [row if len(row) > 1 else [*row.values()][0] for key, row in pairs if letters(key) == letters(name)]
+        if len(rows) != 1:
+            raise NoClaim(name)
+        row = rows[0]
+    else:
+        row = said(rows, name)
+    return number(said(row, "score") if isinstance(row, dict) else row)
+
+
 def _judge_claims(made, data):
     rows = {c.name: round(c.score * 5, 9) for c in made.criteria}
-    return rows == {name: row["score"] for name, row in data["criteria"].items()} and made.done is data["done"]
+    return rows == {name: criterion(data, name) for name in rows} and made.done is done(data)
 
 
 def _checklist_claims(made, data):
     worth = {1.0: "yes", 0.5: "partial", 0.0: "no"}
-    return [worth[c.score] for c in made.criteria] == [data[f"q{n}"]["answer"].strip().lower() for n in (1, 2, 3)]
+    rows = [said(data, f"q{n}") for n in (1, 2, 3)]
+    answers = [said(row, "answer") if isinstance(row, dict) else row for row in rows]
+    return [worth[c.score] for c in made.criteria] == [letters(answer) for answer in answers]
 
 
-def _is_tie(winner):
-    return str(winner).strip().lower() == "tie"
+def _ranking_claims(*keys):
+    def claims(made, data):
+        return [n + 1 for n in made.ranking] == list(map(number, said(data, *keys))) and (
+            made.done is None or made.done is done(data)
+        )
+
+    return claims
+
+
+def _pair_claims(made, data):
+    winner = letters(said(data, "winner"))
+    return (made.ranking == (1, 0)) == (winner == "second") and bool(made.ties) == (winner == "tie") and made.done is done(data)
+
+
+def _own_pair_claims(made, data):
+    winner = letters(str(said(data, "verdict", "winner"))).removesuffix("0")
+    words = {"second": ("second", "b", "2"), "tie": ("tie",), "first": ("first", "a", "1")}
+    return winner in words["tie" if made.ties else "second" if made.ranking == (1, 0) else "first"]
 
 
 def _score_claims(made, data):
@@ -67,15 +143,13 @@ PAIR_FORM = (("winner", "verdict.winner"), ("reason", "why"))
 LIST_FORM = (("ranking", "order"), ("ties", "equal"), ("done", "done"))
 
 
-def _scale_claims(scale, *path):
+def _scale_claims(scale, find):
     """Whether a score is the written number, which is on the scale, at its place between the ends."""
 
     def claims(made, data):
-        written = data
-        for key in path:
-            written = written[key]
+        written = find(data)
         low, high = scale
-        return type(written) in (int, float) and low <= written <= high and made.score == (written - low) / (high - low)
+        return low <= written <= high and made.score == (written - low) / (high - low)
 
     return claims
 
@@ -85,7 +159,7 @@ SCHEMAS = [
         "own scale",
         lambda rng: {"reason": rng.choice(REASONS), "score": rng.randint(1, 10)},
         lambda text: OWN.parse_reply(Reply(text)),
-        _scale_claims((1, 10), "score"),
+        _scale_claims((1, 10), lambda data: number(said(data, "score"))),
     ),
     Schema(
         "own decimals",
@@ -95,7 +169,9 @@ SCHEMAS = [
             "done": rng.random() < 0.5,
         },
         lambda text: OWN_DECIMALS.parse_reply(Reply(text)),
-        lambda made, data: _scale_claims((0, 1), "verdict", "score")(made, data) and made.done is data["done"],
+        lambda made, data: (
+            _scale_claims((0, 1), lambda data: number(said(data, "verdict", "score")))(made, data) and made.done is done(data)
+        ),
     ),
     Schema(
         "criteria on a scale",
@@ -105,22 +181,19 @@ SCHEMAS = [
             "done": rng.random() < 0.5,
         },
         lambda text: OWN_CRITERIA.parse_reply(Reply(text)),
-        _scale_claims((-2, 2), "criteria", "truth", "score"),
+        _scale_claims((-2, 2), lambda data: criterion(data, "truth")),
     ),
     Schema(
         "own pair",
         lambda rng: {"why": rng.choice(REASONS), "verdict": {"winner": rng.choice(["A", "B", "tie"])}},
         lambda text: ranking.parse_own_pair(Reply(text), PAIR_FORM, *SHOWN[:2]),
-        lambda made, data: (
-            (made.ranking == (1, 0), bool(made.ties))
-            == (WINNER_WORDS[str(data["verdict"]["winner"]).strip().lower()] == "second", _is_tie(data["verdict"]["winner"]))
-        ),
+        _own_pair_claims,
     ),
     Schema(
         "own ranking",
         lambda rng: {"order": rng.sample([1, 2, 3], 3), "equal": [], "done": rng.random() < 0.5},
         lambda text: ranking.parse_own_ranking(Reply(text), LIST_FORM, SHOWN),
-        lambda made, data: [n + 1 for n in made.ranking] == data["order"] and made.done is data["done"],
+        _ranking_claims("order"),
     ),
     Schema(
         "judge",
@@ -151,7 +224,7 @@ SCHEMAS = [
             "done": rng.random() < 0.5,
         },
         lambda text: ranking.parse_ranking(Reply(text), SHOWN),
-        lambda made, data: [n + 1 for n in made.ranking] == data["ranking"] and made.done is data["done"],
+        _ranking_claims("ranking"),
     ),
     Schema(
         "pairwise",
@@ -162,7 +235,7 @@ SCHEMAS = [
             "done": rng.random() < 0.5,
         },
         lambda text: ranking.parse_pair_reply(Reply(text), *SHOWN[:2]),
-        lambda made, data: (made.ranking == (1, 0)) == (data["winner"] == "second") and made.done is data["done"],
+        _pair_claims,
     ),
     Schema(
         "induction",
@@ -186,6 +259,8 @@ SCHEMAS = [
 ]
 
 
+LOOSE = SCHEMAS[:9]  # those of the judges
+
 # ---- malformed answers
 
 BITS = [
@@ -196,9 +271,9 @@ BITS = [
 ]  # fmt: skip
 NUMBERS = [
     "−{}", "<{}", "≠{}", "~{}", "${}", "!{}", "½{}", "≥{}", "+{}", "0{}", "{}.", ".{}", "{}/5", "{}%", "{} or 5", "0x{}", "{}e", "{}e+", "{}_0", "{} {}", "#{}", "({})", "{};", "{}'",
-    '{}"', "'{}", "`{}`", "**{}**", "{} // of 5", "{} # of 5", "/*1*/{}", "{}\u00a0", "\u200b{}", "{}²", "١", "５", "five", "NaN", "-Infinity", "1e999", "9" * 400, "{}-5", "{}..5", "[{}", "{}]", '"{}"',
+    '{}"', "'{}", "`{}`", "**{}**", "{} // of 5", "{} # of 5", "/*1*/{}", "{}\u00a0", "\u200b{}", "{}²", "١", "５", "five", "NaN", "-Infinity", "1e999", "9" * 400, "{}-5", "{}..5", "[{}", "{}]", '"{}/5"', '"{}e0"', '"+{}"', '"{}-5"',
 ]  # fmt: skip
-LITERALS = ["!{}", "not {}", "True", "FALSE", "yes", "{}!", "{}{}", "None", "T", "{} // no", "tru", "{}?", '"{}"', "1", "~{}"]
+LITERALS = ["!{}", "not {}", "yes", "{}!", "{}{}", "T", "{} // no", "tru", "{}?", '"{}?"', '"not {}"', "1", "~{}"]
 NUMBER_AT = re.compile(r"(?<=: )[0-9.]+|(?<=\[)[0-9](?=,)")
 LITERAL_AT = re.compile(r"true|false")
 
@@ -303,9 +378,13 @@ HOSTILE = [
 
 
 def malformed_verdict(rng):
-    """Return a schema and an answer to it with one to four changes; half of them have a form error first."""
+    """Return a schema and an answer to it with one to four changes; half of them have a form error first, a third are loose."""
     schema = rng.choice(SCHEMAS)
-    text = json.dumps(schema.make(rng), ensure_ascii=rng.random() < 0.2, indent=rng.choice([None, None, 2]))
+    verdict = schema.make(rng)
+    if rng.random() < 0.3 and schema in LOOSE:
+        text = written(loosened(verdict, rng)[0], rng)
+    else:
+        text = json.dumps(verdict, ensure_ascii=rng.random() < 0.2, indent=rng.choice([None, None, 2]))
     if rng.random() < 0.5:
         text = FORMS[rng.choice(list(FORMS))](text, rng)
     for _ in range(rng.randint(1, 4)):
@@ -362,7 +441,11 @@ FORMS = {
 
 TAG = "(?:think(?:ing)?|thought|reasoning)>"
 THOUGHT = re.compile(rf"<{TAG}.*?(?:</{TAG}|\Z)", re.IGNORECASE | re.DOTALL)
-PLAIN = re.compile(r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)(?=[\s,}\]])")
+BEGUN_BEFORE = re.compile(rf".*</{TAG}", re.IGNORECASE | re.DOTALL)  # the prompt may have begun the thought
+PLAIN = re.compile(r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)(?=[\s,}\]/])")
+WORD = re.compile(r"(true|false|null|none)(?=[\s,}\]/])", re.IGNORECASE)
+COMMENT = re.compile(r"(?://|#).*|/\*[^*]*\*/")  # holds nothing that may be another verdict:
+COMMENT_WITH_VALUES = re.compile(r"[0-9{}\[\]\"]")
 PAIRS = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "/": "/", "\\": "\\"}
 
@@ -378,7 +461,8 @@ def occurs_in(text, data):
             end = _after(text, start, data)
         except NotHere:
             continue
-        if not re.search("[{}]", THOUGHT.sub("", text[:start]) + THOUGHT.sub("", text[end:])):
+        before = THOUGHT.sub("", BEGUN_BEFORE.sub("", text[:start]))
+        if not re.search("[{}]", before + THOUGHT.sub("", text[end:])):
             return True
     return False
 
@@ -399,6 +483,11 @@ def _after(text, at, value):
         return _after_this(text, _past(text, at, " \t\r\n"), "]")
     if isinstance(value, str):
         return _after_text(text, at, value)
+    if value is None or isinstance(value, bool):
+        word = WORD.match(text, at)
+        if not word or word[0].lower() not in {None: ("null", "none"), True: ("true",), False: ("false",)}[value]:
+            raise NotHere
+        return word.end()
     plain = PLAIN.match(text, at)
     if not plain or repr(json.loads(plain[0])) != repr(value):
         raise NotHere
@@ -406,8 +495,13 @@ def _after(text, at, value):
 
 
 def _past(text, at, skip):
-    while text[at : at + 1] and text[at] in skip:
-        at += 1
+    while text[at : at + 1] and text[at] in skip + "/#":
+        if text[at] in skip:
+            at += 1
+        elif (comment := COMMENT.match(text, at)) and not COMMENT_WITH_VALUES.search(comment[0]):
+            at = comment.end()
+        else:
+            return at
     return at
 
 
@@ -452,10 +546,11 @@ def examine(schema, text):
         made = schema.read(text)
     except UnreadableOutput:
         return None
-    if schema.name.startswith("recorded"):  # these readers start after the last thinking block, even if it has no opening tag
-        text = re.split(f"</{TAG}", text, flags=re.IGNORECASE)[-1]
     data = read_object(text)
-    return occurs_in("".join(_units(text)), data) and schema.claims(made, data)
+    try:
+        return occurs_in("".join(_units(text)), data) and schema.claims(made, data)
+    except NoClaim:
+        return False
 
 
 def without_texts(value):
@@ -465,6 +560,33 @@ def without_texts(value):
     if isinstance(value, list):
         return [without_texts(item) for item in value]
     return "" if isinstance(value, str) else value
+
+
+AROUND = [form for form in FORMS if form not in {"line break in a text", "quotes in a text", "backslash in a text"}]
+
+
+def valid_verdict(rng):
+    """Return a schema, an answer in loose forms that can mean one thing only, the verdict, and what it says of `done`."""
+    schema = rng.choice(LOOSE)
+    verdict = schema.make(rng)
+    loose, is_done = loosened(verdict, rng)
+    return schema, FORMS[rng.choice(AROUND)](written(loose, rng), rng), verdict, is_done
+
+
+def of_valid(rng):
+    """Return the kind of a valid verdict, and whether it is read; None if it is read as another one."""
+    schema, text, verdict, is_done = valid_verdict(rng)
+    try:
+        made = schema.read(text)
+    except UnreadableOutput:
+        return schema.name, False
+    plain = schema.read(json.dumps(verdict))
+    same = [getattr(made, key, None) == getattr(plain, key, None) for key in ("score", "ranking", "ties")]
+    scores = [(c.name, c.score) for c in getattr(made, "criteria", ())] == [
+        (c.name, c.score) for c in getattr(plain, "criteria", ())
+    ]
+    right = all(same) and scores and (schema.name == "checklist" or made.done is is_done)
+    return schema.name, True if right else None
 
 
 def of_form(form, rng):
@@ -516,6 +638,15 @@ WORST = {
     "ends of thoughts": ("", "</think>", '{"a": 1}'),
     "angles": ("", "<", '{"a": 1}'),
     "quotes": ("", '"', '{"a": 1}'),
+    "comments": ('{"a": 1', " // x\n", "}"),
+    "comments after quotes": ('{"a": "', '" // x\n', '"}'),
+    "quotes in comments": ("{'a': '", "'// '\n", "'}"),
+    "quotes in one comment": ("{'a': '", "'// ", "'}"),
+    "quotes in comments in a list": ("{'a': ['", "'/*'*/", "']}"),
+    "comments without an end": ("{'a': 1", "/*", "}"),
+    "denials": ("", "I cannot grade higher ", '{"a": 1}'),
+    "denials without an object": ("", "I can't rate it and ", '\n{"a": 1}'),
+    "examples": ("", "example ", '{"a": 1}'),
     "verdicts": ("", "Score: 5/5 [[A]] [1] > [2] [RESULT] ", ""),
 }
 

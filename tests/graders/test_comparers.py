@@ -140,6 +140,9 @@ async def test_repeats_of_a_ranker_see_other_orders():
         ([[1, 2]], {0: 0, 1: 0, 2: 2}),
         ([[3, 2]], {0: 0, 1: 1, 2: 1}),
         ([[1, 2, 3]], {0: 0, 1: 0, 2: 0}),
+        ([["1", 2.0]], {0: 0, 1: 0, 2: 2}),
+        ([[1, 2], [2, 1]], {0: 0, 1: 0, 2: 2}),
+        ([[1, 1]], {0: 0, 1: 1, 2: 2}),
     ],
 )
 async def test_ties_are_stated(ties, places):
@@ -150,9 +153,7 @@ async def test_ties_are_stated(ties, places):
     assert {comparison.presentation_order.index(id): place for id, place in comparison.ranks.items()} == places
 
 
-@pytest.mark.parametrize(
-    "ties", [[[1, 3]], [[1, 2], [2, 3]], [[1, 4]], [[1, 1]], [["1", "2"]], [[True, 2]], [1, 2], "1, 2", {}, [[1.0, 2]]]
-)
+@pytest.mark.parametrize("ties", [[[1, 3]], [[1, 2], [2, 3]], [[1, 4]], [["1 and 2"]], [[True, 2]], [1, 2], "1, 2", {}, [[1.5, 2]]])
 async def test_invalid_ties_are_requested_again(ties):
     """The complaint names numbers that are unknown, duplicate or not adjacent."""
     model = ScriptedModel([verdict_json(ranking=[1, 2, 3], ties=ties), verdict_json(ranking=[1, 2, 3])])
@@ -278,14 +279,14 @@ def test_done_needs_both_orders(there, back, done):
 @pytest.mark.parametrize(
     "bad",
     [
-        verdict_json(winner="First"),
+        verdict_json(winner="first or second"),
         verdict_json(winner="1"),
         verdict_json(winner=1),
         verdict_json(winner=None),
         verdict_json(winner=["first"]),
         verdict_json(),
         verdict_json(winner="first", done="yes"),
-        verdict_json(winner="first", change="say more"),
+        verdict_json(winner="first", change={"say": "more"}),
         "The first is better.",
     ],
 )

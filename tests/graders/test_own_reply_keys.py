@@ -14,13 +14,13 @@ from redraft.protocols import Reply
 TEXTS = [Candidate(0, "x"), Candidate(1, "y"), Candidate(2, "z")]
 GOOD = {"score": 5, "winner": "first", "ranking": [1, 2, 3], "ties": [], "reason": "why", "actions": [], "done": True}
 WRONG = {
-    "score": [None, "5", 11, True, 2.5],
+    "score": [None, "5/10", 11, True, 2.5],
     "winner": [None, "third", 3, ["first"]],
     "ranking": [None, "1", [1, 2], [1, 1, 2], [0, 1, 2], {"a": 1}],
-    "ties": ["1", [1], [[1, 4]], [[1], [1]], [[1, 3]], {"a": 1}],
-    "reason": [None, "", 5],
+    "ties": ["1", [1], [[1, 4]], [[1, 2], [2, 3]], [[1, 3]], {"a": 1}],
+    "reason": [5, {"a": 1}],
     "actions": [5, [5], {"a": 1}],
-    "done": [None, "yes", 1],
+    "done": ["yes", 1],
 }
 CASES = [(kind, part, value) for kind, parts in FORM_PARTS.items() for part in parts for value in WRONG[part]]
 

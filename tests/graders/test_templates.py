@@ -56,13 +56,13 @@ async def test_a_score_is_mapped_from_its_scale(scale, written, score):
         {"score": 0, "reason": "r"},
         {"score": 11, "reason": "r"},
         {"score": 7.5, "reason": "r"},
-        {"score": 7.0, "reason": "r"},
-        {"score": "7", "reason": "r"},
+        {"score": "7/10", "reason": "r"},
+        {"score": "7 of 10", "reason": "r"},
         {"score": True, "reason": "r"},
         {"score": None, "reason": "r"},
         {"score": [7], "reason": "r"},
-        {"score": 7, "reason": " "},
-        {"score": 7},
+        {"score": 7, "reason": 1},
+        {"reason": "7"},
         {"rating": 7, "reason": "r"},
         [7],
         "Score: 7",
@@ -268,7 +268,7 @@ async def test_a_pairwise_template_compares_in_both_orders(words, places):
     assert "Because." in comparison.reason
 
 
-@pytest.mark.parametrize("winner", ["C", "both", "", None, 3, True, ["A"], "A or B", 1.0])
+@pytest.mark.parametrize("winner", ["C", "both", "", None, 3, True, ["A"], "A or B", 1.5])
 async def test_an_unknown_winner_is_requested_again(winner):
     """Nothing is guessed from words that name neither answer."""
     ask, _ = client(*[{"winner": winner}] * 4)

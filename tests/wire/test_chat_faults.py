@@ -34,7 +34,7 @@ from redraft.errors import (
 )
 from redraft.usage import Usage
 from redraft.models import Chat, Timeouts
-from redraft.models.sse import VisibleText
+from redraft.reasoning import VisibleText
 
 from . import fault_server as fs
 
@@ -119,7 +119,7 @@ TABLE = {
     "cut arguments": (
         fs.good(None, "length", tool_calls=[fs.call("search", '{"q": "ra')]),
         BadResponseError,
-        True,
+        False,
         COUNTED,
         "raise max_tokens",
     ),
@@ -133,7 +133,7 @@ TABLE = {
     "endless arguments": (fs.good("x", tool_calls=[fs.call("search", "[" * 100_000)]), BadResponseError, True, COUNTED, "no JSON"),
     "many tool calls": (fs.good("x", tool_calls=[fs.call("search")] * 129), BadResponseError, True, COUNTED, "129 tool calls"),
     "only thoughts": (fs.good("<think>hm</think>"), BadResponseError, True, COUNTED, "reasoning but no answer"),
-    "endless thought": (fs.good("<think>hm", "length"), BadResponseError, True, COUNTED, "raise max_tokens"),
+    "endless thought": (fs.good("<think>hm", "length"), BadResponseError, False, COUNTED, "raise max_tokens"),
     "refusal": (fs.good(None, refusal="I will not."), ContentFilterError, False, COUNTED, "I will not."),
     "filtered": (fs.good("half", "content_filter"), ContentFilterError, False, COUNTED, "content filter"),
     "redirect": (

@@ -114,6 +114,7 @@ async def test_schema_is_sent_natively():
         ([TextPart("")], {}, BadResponseError),
         ([ThinkingPart("hm")], {"finish_reason": "length"}, BadResponseError),
         ([ToolCallPart("search", "{q")], {}, BadResponseError),
+        ([TextPart("half")], {"finish_reason": "error"}, BadResponseError),
         ([TextPart("half")], {"finish_reason": "content_filter"}, ContentFilterError),
     ],
 )
@@ -122,7 +123,7 @@ async def test_invalid_answers_are_errors(parts, fields, kind):
     model, _ = function_model(*parts, **fields)
     with pytest.raises(kind) as caught:
         await model.complete(Request(CHAT))
-    assert caught.value.retryable is (kind is BadResponseError)
+    assert caught.value.retryable is (kind is BadResponseError and fields != {"finish_reason": "length"})
     assert caught.value.usage == Usage(1, 7, 3, cost=None)
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from redraft.errors import BadResponseError
 from redraft.usage import Usage
 from redraft.models import Chat
-from redraft.models.sse import SSEParser, StreamAssembler, VisibleText
+from redraft.models.sse import SSEParser, StreamAssembler
+from redraft.reasoning import VisibleText
 
 from . import fault_server as fs
 

@@ -164,7 +164,7 @@ class Candidate:
         role: How it was made: "generate", "refine", "repair" or "given".
         truncated: Whether the model was cut off at its token limit.
         reasoning: The model's reasoning, if the endpoint returned it. It is not part of the answer.
-        reasoning_form: How the reply contained its reasoning: "separate" (in a field of its own), "block" (in one think block
+        reasoning_form: How the reply contained its reasoning: "separate" (in a field of its own), "block" (in one block or channel
             before the answer), "end_tag" (before the answer and a closing tag; the chat template had opened the block), "empty" (a
             think block without text), or "other" (several blocks, or one after the start of the answer). None if there is none, or
             if that is unknown.

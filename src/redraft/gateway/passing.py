@@ -110,6 +110,7 @@ class Upstream:
         self.price = Price(*model.prices) if model.prices else price_of(model.model, base._replace(query="").geturl())
         self.unknown_paths: set[str] = set()
         self.reports_usage_in_streams = True
+        self.longest_answer = 0  # in tokens, as far as it is known
         self._endings: set[asyncio.Task[None]] = set()
 
     def _key_headers(self) -> dict[str, str]:
@@ -164,6 +165,7 @@ class Upstream:
     def usage(self, reported: Any) -> Usage:
         """Return the usage of a call with its cost, from the usage object of a reply."""
         usage = Usage(1, *token_counts(reported), cost=None)
+        self.longest_answer = max(self.longest_answer, usage.output_tokens or 0)
         cost = self.price.cost(usage) if self.price else None
         if self.price and cost is not None:
             cost += cache_surcharge(reported) * self.price.input / 1e6

@@ -7,12 +7,12 @@ from typing import Any
 
 from ..errors import ModelError
 from ..jsontext import dumps, loads
-from ..models.openai_responses import ErrorBody, json_type_name, reasoning_text, split_content
+from ..models.openai_responses import ErrorBody, json_type_name, reasoning_text, split_content, stated_error
 from ..models.sse import SSEParser
 from ..usage import Usage
 from .anthropic_wire import message_event
 from .chat_wire import comment, event
-from .whole_replies import FINISH_REASONS, bad_reply, chat_usage, message_id, messages_usage, stop_reason
+from .whole_replies import bad_reply, chat_usage, finish_of, message_id, messages_usage, stop_reason
 
 MAX_BLOCKS = 4096  # of one reply
 
@@ -46,8 +46,8 @@ class EventReader:
             raise bad_reply("sent an event that is no JSON") from None
         if not isinstance(content, dict):
             raise bad_reply(f"sent {json_type_name(content)} as an event")
-        if content.get("error"):
-            raise bad_reply(f"broke off with an error: {ErrorBody(content).text}")
+        if error := stated_error(content):
+            raise bad_reply(f"broke off with an error: {ErrorBody({'error': error}).text}")
         yield from self._convert(content)
 
     def _convert(self, data: Mapping[str, Any]) -> Iterator[bytes]:
@@ -85,8 +85,7 @@ class MessagesReplyStream(EventReader):
         if isinstance(choice, dict):
             delta = choice.get("delta")
             yield from self._delta(delta if isinstance(delta, dict) else {})
-            finish = choice.get("finish_reason")
-            self._finish = finish if isinstance(finish, str) and finish else self._finish
+            self._finish = finish_of(choice) or self._finish
 
     def _start(self, data: Mapping[str, Any]) -> bytes:
         message: dict[str, Any] = {
@@ -250,7 +249,7 @@ class ChatReplyStream(EventReader):
         rest = self._rest()
         if not self._is_whole:
             raise bad_reply("sent a stream that broke off")
-        last = [self._chunk({}, FINISH_REASONS.get(str(self._stop_reason), "stop"))]
+        last = [self._chunk({}, finish_of({"finish_reason": self._stop_reason}) or "stop")]
         usage = chat_usage(self._usage)
         if self._includes_usage and usage is not None:
             last.append(event({**self._head, "choices": [], "usage": usage}))

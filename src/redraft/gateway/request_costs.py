@@ -52,7 +52,8 @@ _NOT_PRINTED = re.compile(r"[^\w.:-]", re.ASCII)
 class MeteredRequest:
     """A request of a key with a limit in USD: `body` is what may be sent of it.
 
-    - `images`: how many it has; `unbounded`: the place of something whose tokens have no maximum but the context window, or "".
+    - `images`: how many it has; `image_bytes`: those of their data that are in the request, which are no text.
+    - `unbounded`: the place of something whose tokens have no maximum but the context window, or "".
     - `cache_factor`: what a token of the prompt costs at most if the provider writes it into its cache, by the price of one.
     - `usd`: what its fields and tools may cost in one call by the operator's prices, besides tokens.
     - `left_out`: the types of the tools that were left out.
@@ -60,6 +61,7 @@ class MeteredRequest:
 
     body: Mapping[str, Any]
     images: int = 0
+    image_bytes: int = 0
     unbounded: str = ""
     cache_factor: float = 1.0
     usd: float = 0.0
@@ -94,17 +96,18 @@ def meter_request(body: Mapping[str, Any], wire: WireName, model: ServedModel | 
         if name in PRICED_FIELDS and _has_price(name, body[name]):
             prices.add(name, name)
     sent, left_out = _without_tools(body, wire, prices)
-    images, unbounded = 0, ""
+    images, image_bytes, unbounded = 0, 0, ""
     factor = max((_cache_factor(each) for each in (body, *_tools(body))), default=1.0)
     for place, part in _parts(body):
         match _kind_of(place, part, prices):
             case "image":
                 images += 1
+                image_bytes += _data_size(part)
             case "unbounded":
                 unbounded = unbounded or _path(place)
         if "cache_control" in part:
             factor = max(factor, _cache_factor(part))
-    return MeteredRequest(sent, images, unbounded, factor, prices.usd, left_out)
+    return MeteredRequest(sent, images, image_bytes, unbounded, factor, prices.usd, left_out)
 
 
 def _tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -284,6 +287,14 @@ def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
     elif not _is_in_request(part, kind):
         return "unbounded"
     return ""
+
+
+def _data_size(image: Mapping[str, Any]) -> int:
+    """Return the size of an image that is in the request as base64."""
+    url, source = image.get("image_url"), image.get("source")
+    url = url.get("url") if isinstance(url, dict) else url
+    data = source.get("data") if isinstance(source, dict) else url if isinstance(url, str) and url.startswith("data:") else None
+    return len(data) if isinstance(data, str) else 0
 
 
 def _is_in_request(part: Mapping[str, Any], kind: str) -> bool:

@@ -15,7 +15,7 @@ from .exchange import Answer, ChatRequest
 from .reply_streams import EventReader, block_index
 from .responses_wire import output_items, response_body, usage_body
 from .stream_usage import token_counts
-from .whole_replies import bad_reply, message_id
+from .whole_replies import bad_reply, finish_of, message_id, message_of
 
 MAX_ITEMS = 4096  # of one reply
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -49,20 +49,15 @@ def _response_format(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def responses_reply(request: ChatRequest, data: Mapping[str, Any], created: int) -> dict[str, Any]:
     """Return a chat completion as a response. Raises GatewayError 502 if it is no answer."""
-    choices = data.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise bad_reply("sent an answer without a message")
-    finish = choice.get("finish_reason")
+    message, finish = message_of(data)
     try:
         text, _ = split_content(message.get("content"), Usage())
-        calls = read_tool_calls(message, finish if isinstance(finish, str) else None, Usage())
+        calls = read_tool_calls(message, finish, Usage())
     except ModelError as error:
         raise bad_reply(str(error)) from None
     refusal = message.get("refusal")
     text = text or (refusal if isinstance(refusal, str) else "")
-    return whole_response(request, data, Answer(str(data.get("model") or ""), "", text, calls, str(finish)), created)
+    return whole_response(request, data, Answer(str(data.get("model") or ""), "", text, calls, finish), created)
 
 
 def whole_response(request: ChatRequest, data: Mapping[str, Any], answer: Answer, created: int) -> dict[str, Any]:
@@ -109,8 +104,7 @@ class ResponsesReplyStream(EventReader):
         if isinstance(choice, dict):
             delta = choice.get("delta")
             yield from self._delta(delta if isinstance(delta, dict) else {})
-            finish = choice.get("finish_reason")
-            self._finish = finish if isinstance(finish, str) and finish else self._finish
+            self._finish = finish_of(choice) or self._finish
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[bytes]:
         try:

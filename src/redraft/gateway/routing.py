@@ -23,13 +23,12 @@ from .refining import PreparedRequest, ProfileRefiner
 from .request_costs import MeteredRequest, meter_request, unbounded_error
 
 REFINE, PASS = "refine/", "pass/"
-OUTPUT_TOKENS = 4096  # assumed of an answer without a limit, for what a request may cost
+OUTPUT_TOKENS = 4096  # assumed of an answer without a limit until a model has written a longer one, for what a request may cost
 OUTPUT_LIMITS = (
     *("max_completion_tokens", "max_tokens", "max_output_tokens"),
     *("n_predict", "num_predict", "max_new_tokens", "min_tokens"),  # of servers that OpenAI's protocol is not enough for
 )
 """Fields that limit the tokens of an answer. Which of them a model obeys is not known, nor what it makes of one below 1."""
-CHARS_PER_TOKEN = 2  # assumed of a request, so that its cost is rather too high
 LONGER_CONTEXT = "context-1m"  # a feature in `anthropic-beta` with which a context window is longer than the published one
 
 
@@ -42,10 +41,15 @@ class InputLimits:
     is_stated: bool = False
 
     def tokens(self, size: int, request: MeteredRequest | None) -> float:
-        """Return the most input tokens of a request of so many characters; those that may cost more count for more."""
-        tokens = size / CHARS_PER_TOKEN
+        """Return the most input tokens of a request of so many bytes; those that may cost more count for more.
+
+        Tokenizers work on bytes or longer texts: no script has more than a token for each byte.
+        """
+        tokens = size
         if request is not None:
-            tokens += request.images * self.image_tokens + ((self.context_window or 0) if request.unbounded else 0)
+            tokens += (
+                request.images * self.image_tokens - request.image_bytes + ((self.context_window or 0) if request.unbounded else 0)
+            )
         most = min(tokens, self.context_window) if self.is_stated and self.context_window else tokens
         return most * (request.cache_factor if request else 1.0)
 
@@ -115,7 +119,8 @@ class Routing:
     ) -> float | None:
         """Return what a request that is passed on may cost in USD; None without known prices."""
         given = [body[name] for name in OUTPUT_LIMITS if body.get(name) is not None]
-        limits = [limit if _is_count(limit) else OUTPUT_TOKENS for limit in given] or [OUTPUT_TOKENS]
+        unlimited = max(OUTPUT_TOKENS, self.passing.upstream(model).longest_answer)
+        limits = [limit if _is_count(limit) else unlimited for limit in given] or [unlimited]
         answers = max((body[name] for name in ("n", "best_of") if _is_count(body.get(name))), default=1)
         cost = _cost(self._prices[model.name], self._limits[model.name].tokens(size, metered), max(limits) * answers)
         return cost if cost is None or metered is None else cost + metered.usd
@@ -134,7 +139,7 @@ class Routing:
         costs: list[float] = []
         for name in _roles(prepared.profile):
             price = self._prices.get(name) or price_of(self.models.model(name))
-            tokens = self._limits_of(name).tokens(size + CHARS_PER_TOKEN * output_tokens, metered)
+            tokens = self._limits_of(name).tokens(size + output_tokens, metered)
             if (cost := _cost(price, tokens, output_tokens)) is None:
                 return None
             costs.append(cost)

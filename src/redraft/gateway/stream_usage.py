@@ -41,7 +41,7 @@ _ANSWER = {
     "responses": re.compile(rb""),
 }
 """What a stream has if it is an answer, even an empty one; the last event of a stream of responses has the whole answer."""
-_FINISH = re.compile(rb'"finish_reason"\s*:\s*"')  # a stream of chat completions may end after it without [DONE]
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*(?:"(?!null"|")|\{)')  # a stream of chat completions may end after it without [DONE]
 _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
 _OVERLAP = 64  # bytes that are searched again with the next part: a match may be in two parts
 

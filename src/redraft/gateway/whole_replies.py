@@ -13,22 +13,20 @@ from typing import Any
 from ..core.records import ToolCall
 from ..errors import ModelError
 from ..jsontext import dumps
-from ..models.openai_responses import json_type_name, read_count, read_tool_calls, reasoning_text, split_content
+from ..models.openai_responses import (
+    ErrorBody,
+    json_type_name,
+    read_count,
+    read_finish,
+    read_tool_calls,
+    reasoning_text,
+    split_content,
+    stated_error,
+)
 from ..usage import Usage
 from .anthropic_wire import STOP_REASONS, tool_input
 from .exchange import GatewayError
 from .stream_usage import token_counts
-
-FINISH_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
-"""OpenAI's reasons to finish, by Anthropic's."""
 
 
 def bad_reply(message: str) -> GatewayError:
@@ -64,12 +62,7 @@ def message_id(value: Any, prefix: str) -> str:
 
 def messages_reply(data: Mapping[str, Any], *, shows_thinking: bool) -> dict[str, Any]:
     """Return a chat completion as a message of Anthropic. Raises GatewayError 502 if it is no answer."""
-    choices = data.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise bad_reply("sent an answer without a message")
-    finish = str(choice.get("finish_reason"))
+    message, finish = message_of(data)
     text, thoughts, calls = _read_message(message, finish)
     content: list[dict[str, Any]] = []
     if thoughts and shows_thinking:
@@ -89,6 +82,27 @@ def messages_reply(data: Mapping[str, Any], *, shows_thinking: bool) -> dict[str
     }
 
 
+def message_of(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Return the message of a chat completion and its reason to finish. Raises GatewayError 502 if it failed or has no message."""
+    choices = data.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    finish = finish_of(choice) if isinstance(choice, dict) else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if message is None and finish == "length":  # (nothing was written before the limit)
+        message = {}
+    if stated_error(data) or not isinstance(message, dict):
+        raise bad_reply(ErrorBody(data).text or "sent an answer without a message")
+    return message, finish or "stop"
+
+
+def finish_of(choice: Mapping[str, Any]) -> str | None:
+    """Return OpenAI's reason to finish for that of a choice; None if it states none. Raises GatewayError 502 if it failed."""
+    try:
+        return read_finish(choice)
+    except ModelError as error:
+        raise bad_reply(str(error)) from None
+
+
 def _read_message(message: Mapping[str, Any], finish: str) -> tuple[str, str, tuple[ToolCall, ...]]:
     """Return the text, the reasoning and the tool calls of a message."""
     try:
@@ -102,9 +116,7 @@ def _read_message(message: Mapping[str, Any], finish: str) -> tuple[str, str, tu
 
 def stop_reason(finish: str, *, has_calls: bool) -> str:
     """Return Anthropic's reason to stop for OpenAI's. Some servers write "stop" after tool calls."""
-    if has_calls and finish in {"stop", "function_call"}:
-        return "tool_use"
-    return STOP_REASONS.get(finish, "end_turn")
+    return "tool_use" if has_calls and finish == "stop" else STOP_REASONS[finish]
 
 
 def chat_reply(data: Mapping[str, Any], created: int) -> dict[str, Any]:
@@ -124,7 +136,7 @@ def chat_reply(data: Mapping[str, Any], created: int) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or (None if calls else ""), "refusal": None}
     message |= {"reasoning_content": "".join(thoughts)} if thoughts else {}
     message |= {"tool_calls": calls} if calls else {}
-    finish = FINISH_REASONS.get(str(data.get("stop_reason")), "stop")
+    finish = finish_of({"finish_reason": data.get("stop_reason")}) or "stop"
     return {
         "id": message_id(data.get("id"), "chatcmpl-"),
         "object": "chat.completion",

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 from ..checks import is_blank
 from ..core.task import Message
-from ..errors import BadResponseError
+from ..errors import BadResponseError, ContentFilterError
+from ..finish_reasons import checked_finish
 from ..protocols import Call, Reply, Request
 
 Messages: TypeAlias = tuple[Message, ...]
@@ -154,11 +155,19 @@ def offer_own_tools(call: Call, tools: tuple[Mapping[str, Any], ...], choice: st
     return call_with_tools if tools else call
 
 
-def checked_reply(endpoint: str, request: Request, reply: Reply, *, may_offer_tools: bool) -> Reply:
-    """Return a reply without tool calls if the request offers no tools. Raises BadResponseError if nothing is left of the answer.
+WHOLE_OR_CUT = (None, "stop", "length", "tool_calls")
 
-    `may_offer_tools`: the model may offer tools of its own to requests that write, as a `Model` of the user's may.
+
+def checked_reply(endpoint: str, request: Request, reply: Reply, *, may_offer_tools: bool) -> Reply:
+    """Return a reply without tool calls if the request offers no tools, and with OpenAI's reason to finish.
+
+    `may_offer_tools`: the model may offer tools of its own to requests that write, as a `Model` of the user's may. Raises
+    BadResponseError if nothing is left of the answer, or if it may not be whole, and ContentFilterError if it was filtered.
     """
+    if reply.finish_reason not in WHOLE_OR_CUT:
+        reply = replace(reply, finish_reason=checked_finish(reply.finish_reason, reply.usage))
+        if reply.finish_reason == "content_filter":
+            raise ContentFilterError(f"{endpoint}: the answer was withheld by a content filter", usage=reply.usage)
     if request.is_generation and not reply.tool_calls and is_blank(reply.text):
         raise BadResponseError(f"{endpoint} returned an empty answer", retryable=True, usage=reply.usage).without_text()
     if not reply.tool_calls or request.tools or (may_offer_tools and request.is_generation):

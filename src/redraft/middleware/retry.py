@@ -34,9 +34,10 @@ def retry(
     """Repeat a call that failed with a retryable ModelError, up to `attempts` times in all.
 
     Waits use full jitter: uniform in [0, min(max_delay, base_delay * 2**n)] seconds, on top of what the server asked for.
-    If the server asks for more than `max_retry_after` seconds, the error is raised. An empty answer is retried once, and a
-    call that times out while its endpoint answers others is made MAX_CALL_TIMEOUTS times in all. The usage of failed
-    attempts is added to the reply, or to the error that is raised in the end. `endpoint` names it in the log.
+    If the server asks for more than `max_retry_after` seconds, the error is raised. An answer that is empty, or ended for an
+    unknown reason, is asked for once more, and a call that times out while its endpoint answers others is made MAX_CALL_TIMEOUTS
+    times in all. The usage of failed attempts is added to the reply, or to the error that is raised in the end. `endpoint` names
+    it in the log.
     """
 
     async def call_with_retries(request: Request) -> Reply:
@@ -53,7 +54,7 @@ def retry(
                     or call_timeouts >= MAX_CALL_TIMEOUTS
                     or not error.retryable
                     or (error.retry_after or 0.0) > max_retry_after
-                    or (isinstance(error, BadResponseError) and error.empty and attempt >= 1)
+                    or (isinstance(error, BadResponseError) and (error.empty or error.has_unknown_end) and attempt >= 1)
                 ):
                     _explain(error, max_retry_after, call_timeouts)
                     raise

@@ -12,10 +12,10 @@ from .. import checks
 from ..error_text import error_text
 from ..errors import BadResponseError, ConfigError, ModelError
 from ..protocols import Reply, Request
+from ..reasoning import split_reasoning
 from ..threads import run_in_thread
 from ..usage import Usage
 from .http_client import UNKNOWN_USAGE
-from .openai_responses import reasoning_form, split_thinking
 from .pricing import FREE
 
 FREE_CALL = Usage(calls=1)  # usage of a call to a ScriptedModel
@@ -92,10 +92,10 @@ def as_reply(answer: Any, name: str, usage: Usage) -> Reply:
         return answer
     if not isinstance(answer, str):
         raise BadResponseError(f"{name} returned {type(answer).__name__}, expected text: {answer!r:.100}", usage=usage)
-    text, reasoning = split_thinking(answer)
+    text, reasoning, form = split_reasoning(answer)
     if checks.is_blank(text):
         raise BadResponseError(f"{name} returned an empty answer", retryable=True, usage=usage).without_text()
-    return Reply(text, usage, reasoning=reasoning or None, reasoning_form=reasoning_form(answer))
+    return Reply(text, usage, reasoning=reasoning or None, reasoning_form=form)
 
 
 class ScriptedModel:

@@ -36,20 +36,6 @@ SAMPLING_FIELDS = {
 """The fields of LangChain's models for a parameter of a request, in the order in which they are looked for."""
 
 FINISH_FIELDS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
-FINISH_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_length": "length",
-    "tool_use": "tool_calls",
-    "safety": "content_filter",
-    "prohibited_content": "content_filter",
-    "recitation": "content_filter",
-    "guardrail_intervened": "content_filter",
-    "content_filtered": "content_filter",
-    "refusal": "content_filter",
-}
-"""What vendors say for OpenAI's reasons, in lower case."""
 
 PROVIDERS = {"google_genai": "google", "google_vertexai": "google", "amazon_bedrock": "aws", "mistralai": "mistral"}
 """The names of providers in the list of prices, where LangChain has others."""
@@ -232,7 +218,8 @@ def _to_reply(answer: Any) -> Reply:
         "refusal": more.get("refusal"),
         "tool_calls": _tool_calls(answer),
     }
-    return reply_from_message(message, _finish_reason(answer.response_metadata), usage)
+    finish = next((reason for name in FINISH_FIELDS if (reason := answer.response_metadata.get(name))), None)
+    return reply_from_message(message, finish, usage)
 
 
 def _content(content: Any) -> Any:
@@ -253,8 +240,3 @@ def _reasoning(content: Any) -> str:
 def _tool_calls(answer: Any) -> Sequence[Mapping[str, Any]]:
     calls = [*getattr(answer, "tool_calls", ()), *getattr(answer, "invalid_tool_calls", ())]
     return [{"id": call.get("id"), "function": {"name": call.get("name"), "arguments": call.get("args")}} for call in calls]
-
-
-def _finish_reason(metadata: Mapping[str, Any]) -> str | None:
-    reason = next((metadata[name] for name in FINISH_FIELDS if isinstance(metadata.get(name), str)), None)
-    return None if reason is None else FINISH_REASONS.get(reason.lower(), reason.lower())

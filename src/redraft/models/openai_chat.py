@@ -32,6 +32,7 @@ from ..masking import (
     without_secret_fields,
 )
 from ..protocols import FORMATS, Reply, Request
+from ..reasoning import VisibleText
 from ..usage import NO_USAGE, current_entry
 from .endpoint_url import (
     CHAT_PATH,
@@ -47,7 +48,7 @@ from .endpoint_url import (
 )
 from .http_client import MAX_BODY_BYTES, RequestTarget, Timeouts, fetch, masked_headers, open_exchange
 from .openai_responses import error_from_status, parse_body, parse_error_body, parse_rate_limits, read_reply
-from .sse import SSEParser, StreamAssembler, VisibleText
+from .sse import SSEParser, StreamAssembler
 
 __all__ = ["Chat", "Timeouts"]
 
@@ -177,7 +178,8 @@ class Chat(ExtraBodyTools):
     async def stream(self, request: Request) -> AsyncGenerator[str | Reply, None]:
         """Yield the text of the answer as it arrives, and the whole Reply as the last item. Raises ModelError.
 
-        A leading `<think>` block is held back; the Reply decides what is answer and what is reasoning.
+        Reasoning in the text is held back, in the form of any model family. Text before the end of a block that the chat template
+        began has been shown when that end arrives; then the whole answer follows. The Reply has the answer alone.
         """
         try:
             async with aclosing(self._stream_response(request)) as deltas:
@@ -295,10 +297,12 @@ async def _iter_deltas(parts: AsyncGenerator[bytes, None], mask: Mask) -> AsyncG
     else:
         for text in _visible_texts([(name, mask.mask_bytes(data)) for name, data in parser.finish()], assembler, visible):
             yield masked.feed(text)
-    reply = assembler.reply()
+    reply = masked_reply(assembler.reply(), mask)
     if rest := masked.feed(visible.flush()) + masked.flush():
         yield rest
-    yield masked_reply(reply, mask)
+    elif reply.text and not visible.has_shown:  # (it was in the reasoning)
+        yield reply.text
+    yield reply
 
 
 def masked_reply(reply: Reply, mask: Mask) -> Reply:
@@ -321,9 +325,9 @@ def masked_reply(reply: Reply, mask: Mask) -> Reply:
 
 def _shows_all(body: bytes, reply: Reply) -> bool:
     """Whether a body contains the texts of its reply as they are: not joined from parts, and not spelt with optional escapes."""
-    if reply.reasoning or reply.tool_calls or reply.token_logprobs:
+    if reply.reasoning or reply.reasoning_form or reply.tool_calls or reply.token_logprobs:
         return False
-    return not (b"\\u" in body or b"\\/" in body or b"think>" in body or b'"text"' in body)
+    return not (b"\\u" in body or b"\\/" in body or b'"text"' in body)
 
 
 def _masked_arguments(arguments: str, mask: Mask) -> str:

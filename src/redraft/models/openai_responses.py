@@ -27,13 +27,14 @@ from ..errors import (
     ModelUnavailableError,
     RateLimitError,
 )
+from ..finish_reasons import checked_finish, ending_of
 from ..jsontext import loads, nesting_depth, reject_constant
 from ..protocols import RateLimitStatus, Reply
+from ..reasoning import split_reasoning
 from ..usage import Usage
-from .http_client import REFUSED_USAGE, malformed_response
+from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
 
-TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 _OUT_OF_QUOTA_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
 _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large"}
 _TOO_LONG_WORDS = (  # compiled only after an error
@@ -85,11 +86,16 @@ def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> R
     """Return the Reply in a chat completion, with the rate limits that came with it. Raises ModelError if it is none."""
     if not isinstance(data, dict):
         raise malformed_response(f"sent {json_type_name(data)} where a chat completion was expected")
-    choices = data.get("choices")
+    choices, usage = data.get("choices"), read_usage(data.get("usage"))
+    if error := stated_error(data):
+        raise answer_error("sent an error instead of an answer", error, usage if choices else UNKNOWN_USAGE)
     if not isinstance(choices, list) or not choices:
         raise _missing_choices_error(data, choices)
     choice = choices[0]
+    finish = read_finish(choice, usage) if isinstance(choice, dict) else None
     message = choice.get("message") if isinstance(choice, dict) else None
+    if message is None and finish in {"length", "content_filter"}:
+        message = {}
     if not isinstance(message, dict):
         raise malformed_response(f"sent a choice without a message: {shorten(repr(choice), 100)}")
     fields = read_identity(data)
@@ -97,7 +103,7 @@ def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> R
         fields["rate_limit_status"] = rate_limit_status
     if choice.get("logprobs") and (entries := logprob_entries(choice)):
         fields["token_logprobs"] = read_logprobs(entries)
-    return reply_from_message(message, choice.get("finish_reason"), read_usage(data.get("usage")), fields)
+    return reply_from_message(message, finish, usage, fields)
 
 
 def read_identity(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,17 +125,47 @@ def json_type_name(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
+def stated_error(part: Any) -> Any:
+    """Return the error that a part of an answer (the body, a choice, a message, an event) states, or None."""
+    if not isinstance(part, Mapping):
+        return None
+    error = part.get("error") or (part if "error" in (part.get("object"), part.get("type")) else None)
+    is_error = any(error.values()) if isinstance(error, Mapping) else error
+    return error if is_error else None
+
+
+def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> ModelError:
+    """Return the error for an answer with status 200 that states an error, with the server's words and its status."""
+    body = ErrorBody({"error": error})
+    kind, is_retryable = _error_class(body.status or 502, body)
+    status = f"status {body.status}: " if body.status else ""
+    text = f"{message}: {status}{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
+    if kind in {RateLimitError, ContentFilterError, ContextLengthError}:
+        return kind(text, status=body.status, retryable=is_retryable, usage=usage)
+    failure = malformed_response(text, retryable=is_retryable)
+    failure.status, failure.usage = body.status, usage
+    return failure
+
+
+def read_finish(choice: Mapping[str, Any], usage: Usage = UNKNOWN_USAGE) -> str | None:
+    """Return OpenAI's reason to finish for that of a choice, whole or in a stream; None if it states none.
+
+    Raises ModelError if the choice states an error, or did not end as a whole answer does.
+    """
+    if error := stated_error(choice) or stated_error(choice.get("message")) or stated_error(choice.get("delta")):
+        raise answer_error("broke off with an error", error, usage)
+    reason = choice.get("finish_reason")
+    return checked_finish(choice.get("native_finish_reason") if ending_of(reason) is None else reason, usage)
+
+
 def _missing_choices_error(data: Mapping[str, Any], choices: Any) -> ModelError:
-    if data.get("error"):
-        body = ErrorBody(data)
-        return malformed_response(
-            f"sent an error instead of an answer: {body.text}", retryable=body.status is None or body.status in TRANSIENT_STATUSES
-        )
     if choices == []:
         return malformed_response("sent an answer with an empty list of choices")
     if "choices" in data:
         return malformed_response(f"sent {json_type_name(choices)} as choices")
-    return malformed_response(f"sent an object without choices, with {shorten(', '.join(map(str, data)), 100) or 'nothing'}")
+    words = ErrorBody(data).text
+    said = f": {words}" if words else f", with {shorten(', '.join(map(str, data)), 100) or 'nothing'}"
+    return malformed_response(f"sent an object without choices{said}")
 
 
 def reply_from_message(
@@ -140,36 +176,56 @@ def reply_from_message(
     Raises ContentFilterError for a refusal, BadResponseError for an empty answer.
     """
     content, reasoning = split_content(message.get("content"), usage)
-    if separate := reasoning_text(message):
-        reasoning.append(separate)
-    form = reasoning_form(content, *reasoning)
-    text, think_blocks = split_thinking(content)
-    if think_blocks:
-        reasoning.append(think_blocks)
-    finish = finish if isinstance(finish, str) else None
+    if field := reasoning_field(message):
+        reasoning.append(message[field])
+    text, thoughts, form = split_reasoning(content)
+    if any(map(str.strip, reasoning)):
+        form = "separate" if form is None else "other"
+    if thoughts:
+        reasoning.append(thoughts)
+    finish = checked_finish(finish, usage)
     refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal.strip():
         raise ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
     if finish == "content_filter":
         raise ContentFilterError("the answer was withheld by a content filter (finish_reason content_filter)", usage=usage)
     tool_calls = read_tool_calls(message, finish, usage)
-    if is_blank(text):
-        text = ""
-    if not text and not tool_calls:
-        if reasoning and finish == "length":
-            problem = "used up its tokens on reasoning: no answer came (raise max_tokens)"
-        else:
-            problem = f"sent {'reasoning but no answer' if reasoning else 'an empty answer'} (finish_reason {finish!r})"
-        raise bad_response(problem, usage=usage).without_text()
+    if is_blank(text) and not tool_calls:
+        text, thoughts, form = split_reasoning(message[field] if field else "")  # (a server may take the answer for reasoning)
+        if form is None or is_blank(text):
+            raise _empty_answer_error(finish, usage, field, has_reasoning=bool(reasoning))
+        reasoning = [thoughts]
+    text = "" if is_blank(text) else text
     reasoning_parts = "\n".join(reasoning) or None
     return Reply(text, usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields)
 
 
+def _empty_answer_error(finish: str | None, usage: Usage, field: str, *, has_reasoning: bool) -> BadResponseError:
+    if finish == "length":
+        part = "on reasoning: no answer came" if has_reasoning else "before its answer began"
+        return truncated_error(f"used up its tokens {part} (raise max_tokens)", usage)
+    kind = "reasoning but no answer" if has_reasoning else "an empty answer"
+    if field:
+        kind = f"its text as {field}, which is reasoning, and nothing as content"
+    return bad_response(f"sent {kind} (finish_reason {finish!r})", usage=usage).without_text()
+
+
+def truncated_error(message: str, usage: Usage) -> BadResponseError:
+    """Return the error for an answer of which the token limit left nothing that can be used; the same call would end so again."""
+    error = BadResponseError(message, retryable=False, usage=usage)
+    error.truncated = True
+    return error
+
+
+def reasoning_field(message: Mapping[str, Any]) -> str:
+    """Return the name of the field of a message, or of a part of one, that has its reasoning; "" if there is none."""
+    return next((name for name in ("reasoning_content", "reasoning") if message.get(name) and isinstance(message[name], str)), "")
+
+
 def reasoning_text(message: Mapping[str, Any]) -> str:
-    for name in ("reasoning_content", "reasoning"):
-        if (text := message.get(name)) and isinstance(text, str):
-            return text
-    return ""
+    """Return the reasoning in a field of its own."""
+    field = reasoning_field(message)
+    return message[field] if field else ""
 
 
 def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
@@ -183,8 +239,9 @@ def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
     for part in content:
         if not isinstance(part, dict):
             raise bad_response(f"sent a content with {json_type_name(part)} in it", usage=usage)
-        if part.get("type") == "thinking":
-            reasoning.append(split_content(part.get("thinking"), usage)[0])
+        if part.get("type") in ("thinking", "reasoning") or part.get("thought") is True:
+            inside = part.get("thinking") or part.get("reasoning") or part.get("text")
+            reasoning.append(split_content(inside, usage)[0])
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
     return "".join(texts), reasoning
@@ -255,7 +312,7 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
             value = json.loads(raw, parse_constant=reject_constant)
         except (ValueError, RecursionError) as error:
             if finish == "length":
-                raise bad_response(f"was cut off in {of} (raise max_tokens)", usage=usage) from None
+                raise truncated_error(f"was cut off in {of} (raise max_tokens)", usage) from None
             raise bad_response(f"sent no JSON as {of}: {shorten(str(error), 100)}", usage=usage) from None
     else:
         value = {} if raw is None or isinstance(raw, str) else raw
@@ -264,87 +321,6 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
     if nesting_depth(value) > MAX_ARGUMENT_DEPTH:
         raise bad_response(f"nested {of} more than {MAX_ARGUMENT_DEPTH} deep", usage=usage)
     return raw if isinstance(raw, str) and raw.strip() else json.dumps(value, ensure_ascii=False)
-
-
-# ---- reasoning in think blocks
-
-THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
-_BLOCK = re.compile(f"{THINK_OPEN}(.*?){THINK_CLOSE}", re.DOTALL)
-_ORPHAN = re.compile(r"^[ \t]*</think>\s*", re.MULTILINE)
-
-
-def split_thinking(text: str) -> tuple[str, str]:
-    """Return an answer without its `<think>` blocks, and the text of the blocks.
-
-    A leading block without an end is the whole text. A chat template may open the block in the prompt: then the answer begins
-    after a line that begins with `</think>`. Blocks in code, or after a brace (as in a JSON text), are part of the answer.
-    """
-    if "think>" not in text:
-        return text, ""
-    if THINK_OPEN not in text and (orphan := _ORPHAN.search(text)):
-        return text[orphan.end() :], text[: orphan.start()].strip()
-    answer_parts, blocks = _split_think_blocks(text)
-    answer = "".join(answer_parts)
-    if answer.lstrip().startswith(THINK_OPEN):
-        blocks.append(answer.lstrip().removeprefix(THINK_OPEN))
-        answer = ""
-    return (answer.lstrip() if blocks else answer), "\n".join(block.strip() for block in blocks)
-
-
-def reasoning_form(content: str, *separate: str) -> str | None:
-    """Return how a reply with this content, and these separate texts of reasoning, contains its reasoning (see `Candidate`)."""
-    form = _think_block_form(content)
-    if separate and any(map(str.strip, separate)):
-        return "separate" if form is None else "other"
-    return form
-
-
-def _think_block_form(text: str) -> str | None:
-    """Return "block", "end_tag", "empty" or "other" for a text with think blocks, as `split_thinking` finds them; else None."""
-    if "think>" not in text:
-        return None
-    if THINK_OPEN not in text and (orphan := _ORPHAN.search(text)):
-        return "end_tag" if text[: orphan.start()].strip() else "empty"
-    answer_parts, blocks = _split_think_blocks(text)
-    if "".join(answer_parts).lstrip().startswith(THINK_OPEN) or len(blocks) > 1:
-        return "other"
-    if not blocks:
-        return None
-    return "other" if answer_parts[0].strip() else "block" if blocks[0].strip() else "empty"
-
-
-def _split_think_blocks(text: str) -> tuple[list[str], list[str]]:
-    """Return the text outside and inside of closed blocks, in one pass."""
-    answer_parts: list[str] = []
-    blocks: list[str] = []
-    closed, close, rest = text.rpartition(THINK_CLOSE)  # (else the search would be quadratic in blocks without an end)
-    quotes, pieces = _QuoteTracker(), _BLOCK.split(closed + close)
-    for outside, inside in zip(pieces[::2], pieces[1::2], strict=False):
-        answer_parts.append(outside)
-        if quotes.is_quoted_after(outside):
-            answer_parts.append(f"{THINK_OPEN}{inside}{THINK_CLOSE}")
-        else:
-            blocks.append(inside)
-    return [*answer_parts, pieces[-1], rest], blocks
-
-
-class _QuoteTracker:
-    """Tracks whether a position in a text is in a code fence, in backticks on its line, or after a brace that may begin JSON."""
-
-    def __init__(self) -> None:
-        self._fences = self._ticks = 0
-        self._braces = False
-
-    def is_quoted_after(self, more: str) -> bool:
-        if "`" in more or "\n" in more or "{" in more:
-            self._advance(more)
-        return self._braces or bool(self._fences % 2 or self._ticks % 2)
-
-    def _advance(self, more: str) -> None:
-        self._braces = self._braces or "{" in more
-        self._fences += more.count("```")
-        line = more.rpartition("\n")
-        self._ticks = line[2].count("`") + (0 if line[1] else self._ticks)
 
 
 # ---- errors
@@ -359,7 +335,8 @@ class ErrorBody:
             error = error[0]
         self._fields: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
         detail = self._fields.get("detail")
-        self.text = shorten(_error_message(self._fields.get("message") or detail or self._fields.get("error") or ""))
+        text = _error_message(self._fields.get("message") or detail or self._fields.get("error") or "")
+        self.text = shorten(f"{text}{_cause_of(self._fields)}")
 
     @property
     def status(self) -> int | None:
@@ -374,6 +351,13 @@ class ErrorBody:
     def param(self) -> str | None:
         param = self._fields.get("param")
         return param if isinstance(param, str) else None
+
+
+def _cause_of(fields: Mapping[str, Any]) -> str:
+    """Return the words of the provider behind a router, which OpenRouter puts beside its own message."""
+    metadata = fields.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, Mapping) else None
+    return f" ({shorten(raw, 200)})" if isinstance(raw, str) and raw.strip() else ""
 
 
 def _error_message(message: Any) -> str:

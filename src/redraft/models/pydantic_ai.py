@@ -16,8 +16,6 @@ from copy import copy
 from typing import Any
 from uuid import uuid4
 
-from ..checks import is_blank
-from ..core.records import ToolCall
 from ..core.task import Message, message_text
 from ..errors import (
     BadResponseError,
@@ -46,7 +44,7 @@ from ..usage import Usage, current_entry
 from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal, malformed_response
 from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, without_none
-from .openai_responses import ErrorBody, error_from_status, read_tool_calls, reasoning_form, shorten, split_thinking
+from .openai_responses import ErrorBody, error_from_status, read_tool_calls, reply_from_message, shorten
 
 _INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
 IMAGE_DOWNLOADING_MODULES = ("pydantic_ai.models.google", "pydantic_ai.models.bedrock", "pydantic_ai.models.cohere")
@@ -310,26 +308,13 @@ def _tool_definition(tool: Mapping[str, Any]) -> Any:
 def _to_reply(answer: Any) -> Reply:
     # pydantic-ai reports 0 for an unknown number of tokens
     usage = Usage(1, answer.usage.input_tokens or None, answer.usage.output_tokens or None, cost=None)
-    content, thinking = _join_parts(answer.parts, "text"), _join_parts(answer.parts, "thinking")
-    text, think_blocks = split_thinking(content)
-    reasoning = list(filter(None, (thinking, think_blocks)))
-    finish = getattr(answer, "finish_reason", None)
-    if finish == "content_filter":
-        raise ContentFilterError("refused, or withheld by a content filter", usage=usage)
-    calls = _to_tool_calls(answer, usage)
-    if is_blank(text) and not calls:
-        kinds = ", ".join(sorted({p.part_kind for p in answer.parts})) or "nothing"
-        problem = f"sent no text (finish_reason {finish!r}, parts: {kinds})"
-        raise BadResponseError(problem, retryable=True, usage=usage).without_text()
-    reasoning_parts, form = "\n".join(reasoning) or None, reasoning_form(content, thinking)
-    return Reply("" if is_blank(text) else text, usage, finish, reasoning_parts, tool_calls=calls, reasoning_form=form)
-
-
-def _to_tool_calls(answer: Any, usage: Usage) -> tuple[ToolCall, ...]:
-    """Return the tool calls in an answer. Raises BadResponseError for invalid ones."""
-    parts = [p for p in answer.parts if p.part_kind == "tool-call"]
-    calls = [{"id": p.tool_call_id, "function": {"name": p.tool_name, "arguments": p.args}} for p in parts]
-    return read_tool_calls({"tool_calls": calls}, getattr(answer, "finish_reason", None), usage)
+    calls = [p for p in answer.parts if p.part_kind == "tool-call"]
+    message = {
+        "content": _join_parts(answer.parts, "text"),
+        "reasoning_content": _join_parts(answer.parts, "thinking"),
+        "tool_calls": [{"id": p.tool_call_id, "function": {"name": p.tool_name, "arguments": p.args}} for p in calls],
+    }
+    return reply_from_message(message, getattr(answer, "finish_reason", None), usage)
 
 
 def _join_parts(parts: Sequence[Any], kind: str) -> str:

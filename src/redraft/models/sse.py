@@ -18,17 +18,16 @@ from .http_client import MAX_BODY_BYTES, UNKNOWN_USAGE, malformed_response, too_
 from .logprobs import MAX_TOKENS, logprob_entries, read_logprobs
 from .openai_responses import (
     MAX_ARGUMENT_DEPTH,
-    THINK_CLOSE,
-    THINK_OPEN,
-    TRANSIENT_STATUSES,
-    ErrorBody,
+    answer_error,
     bad_response,
     json_type_name,
+    read_finish,
     read_identity,
     read_usage,
-    reasoning_text,
+    reasoning_field,
     reply_from_message,
     split_content,
+    stated_error,
 )
 
 MAX_EVENT_OVERHEAD = 1024  # bytes of an event around its text
@@ -102,6 +101,7 @@ class StreamAssembler:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._reasoning_field = "reasoning_content"
         self._refusal: list[str] = []
         self._calls = ToolCallAssembler()
         self._half_surrogate = ""
@@ -115,11 +115,8 @@ class StreamAssembler:
     def add(self, event: Any) -> str:
         if not isinstance(event, dict):
             raise malformed_response(f"sent {json_type_name(event)} in a stream")
-        if event.get("error"):
-            error = ErrorBody(event)
-            raise malformed_response(
-                f"broke off with an error: {error.text}", retryable=error.status in {None, *TRANSIENT_STATUSES}
-            )
+        if error := stated_error(event):
+            raise answer_error("broke off with an error", error)
         self._events += 1
         self._identity = self._identity or read_identity(event)
         self._usage = event.get("usage") or self._usage
@@ -128,15 +125,16 @@ class StreamAssembler:
         return self._add_choice(choice) if isinstance(choice, dict) else ""
 
     def _add_choice(self, choice: Mapping[str, Any]) -> str:
-        if isinstance(choice.get("finish_reason"), str):
-            self._finish = choice["finish_reason"]
+        self._finish = read_finish(choice) or self._finish
         if len(self._logprobs) <= MAX_TOKENS:
             self._logprobs += logprob_entries(choice)
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             return ""
         text, reasoning = split_content(delta.get("content"), UNKNOWN_USAGE)
-        reasoning.append(reasoning_text(delta))
+        if field := reasoning_field(delta):
+            self._reasoning_field = field
+            reasoning.append(delta[field])
         text = self._half_surrogate + text
         end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")  # the other half of a surrogate pair may come next
         text, self._half_surrogate = join_surrogate_pairs(text[:end]), text[end:]
@@ -160,56 +158,12 @@ class StreamAssembler:
             raise malformed_response(f"sent a stream that {fault}")
         message = {
             "content": "".join([*self._text, self._half_surrogate]),
-            "reasoning_content": join_surrogate_pairs("".join(self._reasoning)),
+            self._reasoning_field: join_surrogate_pairs("".join(self._reasoning)),
             "refusal": "".join(self._refusal),
             "tool_calls": self._calls.tool_calls(),
         }
         reply = reply_from_message(message, self._finish, read_usage(self._usage))
         return replace(reply, token_logprobs=read_logprobs(self._logprobs), **self._identity)
-
-
-class VisibleText:
-    """Filters a streamed text: a leading `<think>` block is held back."""
-
-    def __init__(self) -> None:
-        self._leading_space: list[str] = []
-        self._buffer = ""
-        self._in_thought = self._had_thought = self._is_visible = False
-
-    def add(self, text: str) -> str:
-        """Add text, and return what may be shown."""
-        if self._is_visible:
-            return text
-        self._buffer += text
-        while self._in_thought or self._buffer.lstrip().startswith(THINK_OPEN):
-            if not self._skip_thought():
-                return ""
-        return self._try_start()
-
-    def _skip_thought(self) -> bool:
-        """Drop what has arrived of a think block, except the start of its closing tag. Return whether the block ended."""
-        inside = self._buffer if self._in_thought else self._buffer.lstrip().removeprefix(THINK_OPEN)
-        _, closed, rest = inside.partition(THINK_CLOSE)
-        self._had_thought, self._in_thought = True, not closed
-        self._buffer = rest if closed else inside[1 - len(THINK_CLOSE) :]
-        return bool(closed)
-
-    def _try_start(self) -> str:
-        """Return the buffer once it cannot begin a think block, with leading white space unless that follows a block."""
-        start = self._buffer.lstrip()
-        self._leading_space.append(self._buffer[: len(self._buffer) - len(start)])
-        self._buffer = start
-        if THINK_OPEN.startswith(start):
-            return ""
-        self._is_visible = True
-        return self._buffered_text()
-
-    def flush(self) -> str:
-        """Return what was held back at the end of the stream and is no think block."""
-        return "" if self._is_visible or self._in_thought else self._buffered_text()
-
-    def _buffered_text(self) -> str:
-        return self._buffer if self._had_thought else "".join([*self._leading_space, self._buffer])
 
 
 class ToolCallAssembler:

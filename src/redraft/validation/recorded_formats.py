@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from .. import checks
 from ..errors import ConfigError
-from ..graders.judging.structured import MAX_CHARS, UnreadableOutput, read_object, without_thinking
+from ..graders.judging.structured import MAX_CHARS, UnreadableOutput, find_object, without_thinking
 
 __all__ = ["OUTPUT_FORMATS", "OutputFormat", "ParsedOutput", "UnreadableOutput", "find_format", "parse_output"]
 
@@ -74,8 +74,8 @@ class OutputFormat:
 def parse_output(text: str, output_format: str | OutputFormat) -> ParsedOutput:
     """Parse a recorded output. A format is an `OutputFormat` or a name such as "arena_hard", "json:score@1-5" or "label:yes/no".
 
-    Thinking (everything up to the last `</think>`, and from a `<think>` that never ends) is removed first. Raises UnreadableOutput
-    with the complaint, and ConfigError for an unknown name.
+    The judge's reasoning is removed first, in the form of any model family. Raises UnreadableOutput with the complaint, and
+    ConfigError for an unknown name.
     """
     known_format = output_format if isinstance(output_format, OutputFormat) else find_format(output_format)
     if not isinstance(text, str):
@@ -384,7 +384,7 @@ def _parse_json_ranking(text: str, output_format: OutputFormat) -> ParsedOutput:
 
 def _value_at_key(text: str, output_format: OutputFormat) -> tuple[Any, str]:
     """Return the value under the key, and its text in the output."""
-    value: Any = read_object(text)
+    value: Any = find_object(text)
     for key in output_format.argument.split("."):
         if not isinstance(value, dict) or key not in value:
             raise UnreadableOutput(f"{output_format.argument!r} is missing")

@@ -1,7 +1,8 @@
 """Whether a reply has the form "reasoning between tags, then the answer".
 
-Models that read a reply take `<think>` blocks out of it, so a candidate's text has none; `Candidate.reasoning_form` records how
-the reply contained them. Tags with other names, and those of a given answer, stand in the text.
+Models that read a reply take the reasoning of their families out of it (see `redraft.reasoning`), so a candidate's text has
+none; `Candidate.reasoning_form` records how the reply contained it. Tags with other names, and those of a given answer, stand in
+the text.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ...core.records import Candidate, Feedback
 from ...core.task import Task
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
+from ...reasoning import TAG_NAMES
 from ...requirements.data import parse_json
 from .base import binary_feedback, reasoning_form_of, with_limit
 from .tool_calls import parse_call
@@ -40,10 +42,10 @@ class ReasoningFormat:
     """1 if the reply is reasoning between tags and then an answer, else 0.
 
     The reasoning stands once, at the beginning, between <think> and </think> (or the tags named by `think`), and is not empty. The
-    opening tag may be missing, since many chat templates write it into the prompt; reasoning that the endpoint returns separately
-    counts as `think`. The answer follows, and is not empty. With `answer`, it stands once between the tags of this name, and
-    nothing else follows. With `tool_calls`, calls may take its place: <tool_call> tags, each with a JSON object with a name and
-    arguments, or the candidate's tool calls.
+    opening tag may be missing, since many chat templates write it into the prompt; reasoning that the endpoint returns separately,
+    or in the form of another model family, counts as `think`, `thinking` and `thought`. The answer follows, and is not empty. With
+    `answer`, it stands once between the tags of this name, and nothing else follows. With `tool_calls`, calls may take its place:
+    <tool_call> tags, each with a JSON object with a name and arguments, or the candidate's tool calls.
 
     The whole reply is read, also the reasoning that is not part of the answer. Reads only the answer.
     """
@@ -86,7 +88,7 @@ class ReasoningFormat:
 
     def _text_after_reasoning(self, candidate: Candidate) -> str:
         """Return what follows the reasoning. Raises FormatFault if there is none, or not in one block at the beginning."""
-        form = reasoning_form_of(candidate) if self.think == THINK else None
+        form = reasoning_form_of(candidate) if self.think in TAG_NAMES else None
         if form is None:
             reasoning, text = _split_at_tags(candidate.text, self.think)
             form = "block" if reasoning.strip() else "empty"

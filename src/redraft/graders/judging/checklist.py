@@ -57,12 +57,14 @@ from .structured import (
     ask_judge,
     build_request,
     check_judge_config,
-    object_at,
     object_schema,
     read_object,
     reason_at,
+    spell_keys,
     string_at,
     text_schema,
+    texts_at,
+    word_at,
 )
 
 ANSWER_SCORES = {"yes": 1.0, "partial": 0.5, "no": 0.0}
@@ -271,16 +273,15 @@ def _questions_schema(n: int) -> dict[str, Any]:
 
 
 def parse_questions(reply: Reply, max_questions: int) -> Questions:
-    """Return the questions in a reply. Raises UnreadableOutput unless they are different, not too long and not too many."""
-    rows = read_object(reply.text).get("questions")
-    if not isinstance(rows, list) or not 1 <= len(rows) <= max_questions:
+    """Return the different questions in a reply. Raises UnreadableOutput if one is too long, or there are none or too many."""
+    data = spell_keys(read_object(reply.text), ("questions",))
+    rows = texts_at(data, "questions")
+    if not 1 <= len(rows) <= max_questions:
         raise UnreadableOutput(f"'questions' must be a list of 1 to {max_questions} texts")
-    if not all(isinstance(q, str) and q.strip() and len(q) <= MAX_QUESTION_CHARS for q in rows):
+    if not all(len(q) <= MAX_QUESTION_CHARS for q in rows):
         raise UnreadableOutput(f"a question is a text of 1 to {MAX_QUESTION_CHARS} characters")
-    questions = tuple(Question(" ".join(q.split())) for q in rows)
-    if duplicate := _first_duplicate([q.text for q in questions]):
-        raise UnreadableOutput(f"the question {duplicate!r} occurs twice")
-    return questions
+    texts = {text.casefold(): text for q in reversed(rows) if (text := " ".join(q.split()))}
+    return tuple(map(Question, reversed(texts.values())))
 
 
 def _checklist_prompt(questions: Questions, texts: Mapping[str, str], nonce: str) -> str:
@@ -297,20 +298,17 @@ def _answers_schema(n: int) -> dict[str, Any]:
 
 
 def parse_answers(reply: Reply, questions: Questions) -> Feedback:
-    """Return the feedback in a reply. Raises UnreadableOutput unless it has a reason and answers each question."""
-    data = read_object(reply.text)
+    """Return the feedback in a reply. Raises UnreadableOutput unless it answers each question."""
+    data = spell_keys(read_object(reply.text), ["reason", *(f"q{n}" for n in range(1, len(questions) + 1))])
     scores = tuple(_parse_answer(data, f"q{n}", question) for n, question in enumerate(questions, 1))
-    if unknown := data.keys() - {"reason", *(f"q{n}" for n in range(1, len(questions) + 1))}:
-        raise UnreadableOutput(f"there is no question {min(unknown)[:60]!r}")
     done = all(score.score == ANSWER_SCORES["yes"] for score in scores)
     return Feedback(weighted_mean(scores), reason_at(data), open_actions(scores), done, scores)
 
 
 def _parse_answer(data: Mapping[str, Any], key: str, question: Question) -> CriterionScore:
-    row = object_at(data, key)
-    answer = string_at(row, "answer").lower()  # (casefold would read the long s of "ye\u017f" as an s)
-    if answer not in ANSWER_SCORES:
-        raise UnreadableOutput(f"the answer to {key!r} must be yes, partial or no, got {answer[:60]!r}")
+    row = data.get(key)
+    row = spell_keys(row, ("evidence", "change", "answer")) if isinstance(row, dict) else {"answer": row}
+    answer = word_at({key: row.get("answer")}, key, list(ANSWER_SCORES))
     change = ""
     if answer != "yes":
         change = requested_change(string_at(row, "change")) or f"Make the answer to this yes: {question.text}"

@@ -93,7 +93,7 @@ class LocatedTokens:
     def weights_at(self, path: Path, scale: Scale) -> dict[int, float]:
         """Return the probability of each score at the place of the score under `path`."""
         if path not in self._spans:
-            raise NoExpectation(f"{'.'.join(path)!r} stands twice, or in a list")
+            raise NoExpectation(f"{'.'.join(path)!r} is spelled differently, stands twice, or in a list")
         start, end = self._spans[path]
         index = next(n for n, after in enumerate(self._starts[1:]) if after > start)
         walk = NumberWalk(self._tokens, index, {str(n): n for n in scale.numbers})

@@ -1,34 +1,55 @@
 """Replies in a form that a template states itself: JSON whose keys the user names (see `reply_form`).
 
-Reading is as strict as with the judges' own form: one JSON object, numbers on the scale, no coercion. Other keys are ignored.
+Reading is as strict as with the judges' own form: one JSON object, numbers on the scale, nothing that has to be guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from ...core.records import MAX_METADATA
 from ...protocols import Reply
 from ..reply_form import Paths, Scale
-from .structured import UnreadableOutput, bool_at, read_object, reason_at, score_at, string_at, texts_at
+from .structured import (
+    bool_at,
+    misfit,
+    plain_number,
+    plain_word,
+    read_object,
+    reason_at,
+    score_at,
+    spell_keys,
+    texts_at,
+)
 
 WINNERS = ("first", "second", "tie")
 WINNER_WORDS = {
-    **dict.fromkeys(("first", "a", "1", "answer_1", "response_a", "answer a", "answer 1", "response a"), "first"),
-    **dict.fromkeys(("second", "b", "2", "answer_2", "response_b", "answer b", "answer 2", "response b"), "second"),
+    **dict.fromkeys(("first", "a", "1", "answer a", "answer 1", "response a"), "first"),
+    **dict.fromkeys(("second", "b", "2", "answer b", "answer 2", "response b"), "second"),
     "tie": "tie",
 }
-"""What a template may call the winner, in lower case."""
+"""What a template may call the winner, as a `plain_word`."""
 
 
 class OwnReply:
-    """A reply in a form of one's own. It, and each property, raises UnreadableOutput for what is not in that form."""
+    """A reply in a form of one's own. It, and each property, raises UnreadableOutput for what is not in that form.
+
+    `metadata` holds the keys that are not in the form, if they are not too long.
+    """
 
     def __init__(self, reply: Reply, read: Paths) -> None:
         self._paths = dict(read)
-        data = read_object(reply.text)
-        found = ((path, _value_at(data, path)) for path in self._paths.values())
-        self._values = {path: value for path, value in found if value is not MISSING}
+        data = rest = read_object(reply.text)
+        names = {key for path in self._paths.values() for key in path.split(".")}
+        self._values = {}
+        for path in self._paths.values():
+            value = _take(data, path.split("."), names)[0]
+            rest = _take(rest, path.split("."), names)[1]
+            if value is not MISSING:
+                self._values[path] = value
+        self.metadata = short_metadata(rest)
 
     @property
     def reason(self) -> str:
@@ -48,12 +69,10 @@ class OwnReply:
     @property
     def winner(self) -> str:
         """The winner: "first", "second" or "tie"."""
-        path = self._paths["winner"]
-        value = self._values.get(path)
-        text = str(value) if type(value) is int else string_at(self._values, path)
-        winner = WINNER_WORDS.get(text.lower())
+        value = plain_number(self.value("winner"))
+        winner = WINNER_WORDS.get(plain_word(str(value))) if value.__class__ in {int, str} else None
         if winner is None:
-            raise UnreadableOutput(f'{path!r} must be "first", "second" or "tie", "A" or "B", 1 or 2, got {text[:60]!r}')
+            raise misfit(self._values, self._paths["winner"], '"first", "second" or "tie", "A" or "B", 1 or 2')
         return winner
 
     def score(self, scale: Scale) -> float:
@@ -72,9 +91,21 @@ class OwnReply:
 MISSING = object()
 
 
-def _value_at(data: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a dotted path, or MISSING."""
-    value: Any = data
-    for key in path.split("."):
-        value = value.get(key, MISSING) if isinstance(value, Mapping) else MISSING
-    return value
+def short_metadata(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object of JSON for the metadata of feedback; {} if it is longer than half of what they may hold."""
+    text = json.dumps(data)
+    metadata: dict[str, Any] = json.loads(text) if len(text) <= MAX_METADATA // 2 else {}  # (this joins halves of characters)
+    return metadata
+
+
+def _take(data: Mapping[str, Any], path: Sequence[str], names: Collection[str]) -> tuple[Any, dict[str, Any]]:
+    """Return the value at a path, or MISSING, and the object without it. `names` are all keys of the form."""
+    rest = dict(spell_keys(data, names))
+    key, *inner = path
+    value = rest.pop(key, MISSING)
+    if not inner or value is MISSING:
+        return value, rest
+    if not isinstance(value, dict):
+        return MISSING, {**rest, key: value}
+    value, left = _take(value, inner, names)
+    return value, ({**rest, key: left} if left else rest)

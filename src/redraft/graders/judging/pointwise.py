@@ -38,7 +38,7 @@ from ..rubric import (
 )
 from ..template import Kind, Template
 from .expectation import MAX_NUMBERS, TOP_LOGPROBS, Expectation, expected_scores
-from .own_form import OwnReply
+from .own_form import OwnReply, short_metadata
 from .prompt import CONTROL_NOTICE, DATA_NOTICE, ShownTexts, data_notice, enclose, input_texts, total_chars
 from .structured import (
     JSON_ONLY,
@@ -52,10 +52,11 @@ from .structured import (
     build_request,
     check_judge_config,
     misfit,
-    object_at,
     object_schema,
     read_object,
     reason_at,
+    score_at,
+    spell_keys,
     string_at,
     text_schema,
 )
@@ -72,6 +73,8 @@ EXAMPLES = "Examples of how answers to other tasks are scored:"
 CRITERION_FORMAT = '{"evidence": "short quote", "change": "what to change, or empty", "score": {scale}}'
 DONE_FORMAT = '"done": true only if nothing should change'
 NO_ANSWER_ACTION = "Give an actual answer."
+REPLY_KEYS, ROW_KEYS = ("reason", "criteria", "done"), ("evidence", "change", "score")
+NAME_KEYS = ("name", "criterion", "criterion_name", "aspect", "dimension")
 MAX_QUOTE_CHARS, MAX_CHANGE_CHARS = 100, 240
 PLACEHOLDER_CHANGE = "what to change, or empty"  # small models copy the format
 NO_CHANGE_TEXTS = {
@@ -353,12 +356,9 @@ class Judge:
         return self._parse_own_form(reply, self._form) if self._form else self._parse_criteria(reply)
 
     def _parse_criteria(self, reply: Reply) -> Feedback:
-        data = read_object(reply.text)
-        rows, scale = object_at(data, "criteria"), self._scale
+        data, scale = spell_keys(read_object(reply.text), REPLY_KEYS), self._scale
+        rows = _criterion_rows(data, [c.name for c in self.criteria])
         scores = tuple([_parse_criterion(rows, c, scale) for c in self.criteria])
-        if len(rows) > len(scores):
-            unknown = rows.keys() - {c.name for c in self.criteria}
-            raise UnreadableOutput(f"there is no criterion {min(unknown)[:60]!r}")
         reason, done = reason_at(data), bool_at(data, "done")
         if self.scoring == "written":
             return Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores)
@@ -371,11 +371,12 @@ class Judge:
         own, scale = OwnReply(reply, form), self._scale
         score = own.score(scale)
         if self.scoring == "written":
-            return Feedback(scale.share(score), own.reason, own.actions, own.done)
+            return Feedback(scale.share(score), own.reason, own.actions, own.done, metadata=own.metadata)
         expectation = expected_scores(reply, [tuple(dict(form)["score"].split("."))], scale)
         if expectation.scores:
             (score,) = expectation.scores
-        return _with_expectation(Feedback(scale.share(score), own.reason, own.actions, own.done), expectation)
+        feedback = Feedback(scale.share(score), own.reason, own.actions, own.done, metadata=own.metadata)
+        return _with_expectation(feedback, expectation)
 
 
 def load_template(template: Any) -> str | None:
@@ -413,7 +414,7 @@ def join_criteria(criteria: Sequence[Criterion], votes: Sequence[Feedback]) -> F
         unique_texts(action for vote in votes for action in vote.actions),
         consensus(vote.done for vote in votes),
         scores,
-        metadata={"criteria": named} if named else {},
+        metadata=short_metadata({"criteria": named}) if named else {},
     )
 
 
@@ -426,7 +427,8 @@ def _criterion_score(criterion: Criterion, vote: Feedback) -> CriterionScore:
 def _with_expectation(feedback: Feedback, expectation: Expectation) -> Feedback:
     """Return the feedback with a record of how its score was computed; if not as asked for, the reason says so, too."""
     note = "" if expectation.scores else f"the score is as written, not an expectation: {expectation.problem}"
-    return replace(feedback, reason="; ".join(filter(None, [feedback.reason, note])), metadata=expectation.as_metadata())
+    metadata = {**feedback.metadata, **expectation.as_metadata()}
+    return replace(feedback, reason="; ".join(filter(None, [feedback.reason, note])), metadata=metadata)
 
 
 # ---- shared by judges of single answers
@@ -453,22 +455,52 @@ def requested_change(text: str) -> str:
     return "" if change.casefold().rstrip(". ") in NO_CHANGE_TEXTS else change
 
 
-def _parse_criterion(data: dict[str, Any], criterion: Criterion, scale: Scale) -> CriterionScore:
-    row = data.get(criterion.name)
-    if not isinstance(row, dict):
-        raise misfit(data, criterion.name, "an object")
-    score: Any = row.get("score")
-    change: Any = row.get("change")
-    evidence: Any = row.get("evidence")
-    if not scale.holds(score):
-        raise misfit(row, "score", scale.description)
-    if change.__class__ is not str or evidence.__class__ is not str:  # null or missing, or else it is an error
-        change, evidence = string_at(row, "change"), string_at(row, "evidence")
+def _criterion_rows(data: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """Return what a reply says of each criterion, by name. Raises UnreadableOutput if it says two things of one.
+
+    The rows may be in an object, in a list of named objects or of objects with one key each, or beside the reason.
+    """
+    beside = spell_keys({key: value for key, value in data.items() if key not in REPLY_KEYS}, names)
+    if "criteria" not in data:
+        return beside
+    rows = data["criteria"]
+    if isinstance(rows, list):
+        rows = _named_rows(rows)
+    if not isinstance(rows, dict):
+        raise misfit(data, "criteria", "an object")
+    if twice := beside.keys() & set(names):
+        raise UnreadableOutput(f"{min(twice)!r} is there twice, in 'criteria' and beside it")
+    return spell_keys(rows, names)
+
+
+def _named_rows(rows: Sequence[Any]) -> dict[str, Any]:
+    """Return the objects of a list by their names. Raises UnreadableOutput for one without a name, and for two of one name."""
+    named: dict[str, Any] = {}
+    for row in rows:
+        spelled = spell_keys(row, NAME_KEYS) if isinstance(row, dict) else {}
+        name = next((spelled[key] for key in NAME_KEYS if isinstance(spelled.get(key), str)), None)
+        value = row
+        if name is None and len(spelled) == 1:
+            ((name, value),) = row.items()
+        if name is None or name in named:
+            raise UnreadableOutput("'criteria' must be an object, or a list of objects with different names")
+        named[name] = value
+    return named
+
+
+def _parse_criterion(rows: Mapping[str, Any], criterion: Criterion, scale: Scale) -> CriterionScore:
+    """Return the score of a criterion, from an object or from a number alone. Raises UnreadableOutput."""
+    row = rows.get(criterion.name)
+    if isinstance(row, dict):
+        row = spell_keys(row, ROW_KEYS)
+        score, change, evidence = score_at(row, "score", scale), string_at(row, "change"), string_at(row, "evidence")
+    else:
+        score, change, evidence = score_at(rows, criterion.name, scale), "", ""
     if score == scale.high:
         action = ""
     else:
         action = requested_change(change) or (criterion.description and f"Make this hold: {criterion.description}")
-    return CriterionScore(criterion.name, scale.share(score), evidence.strip()[:300], action, criterion.weight)
+    return CriterionScore(criterion.name, scale.share(score), evidence[:300], action, criterion.weight)
 
 
 def _json_string(name: str) -> str:

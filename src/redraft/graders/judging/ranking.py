@@ -52,10 +52,13 @@ from .structured import (
     build_request,
     check_judge_config,
     object_schema,
+    plain_number,
     read_object,
     reason_at,
+    spell_keys,
     text_schema,
     texts_at,
+    word_at,
 )
 
 RANK_PROMPT = "Rank these answers to the task from best to worst by how well each helps the person who asked."
@@ -259,53 +262,52 @@ def comparison_schema(**verdict_properties: Any) -> dict[str, Any]:
 
 def parse_ranking(reply: Reply, candidates: Sequence[Candidate]) -> Comparison:
     """Return the comparison in a reply. Raises UnreadableOutput unless each answer is ranked exactly once."""
-    data = read_object(reply.text)
-    verdict = _rank_candidates(data.get("ranking"), data.get("ties", []), candidates)
-    return replace(verdict, reason=reason_at(data), actions=parse_changes(data), done=bool_at(data, "done"))
+    data = spell_keys(read_object(reply.text), ("reason", "change", "ranking", "ties", "done"))
+    verdict = _rank_candidates(data.get("ranking"), data.get("ties"), candidates)
+    return replace(verdict, reason=reason_at(data), actions=texts_at(data, "change"), done=bool_at(data, "done"))
 
 
 def parse_own_ranking(reply: Reply, form: Paths, candidates: Sequence[Candidate]) -> Comparison:
     """Return the comparison in a reply in a template's own form. Raises UnreadableOutput as `parse_ranking` does."""
     own = OwnReply(reply, form)
-    ties, keys = own.value("ties"), (own.key("ranking"), own.key("ties"))
-    verdict = _rank_candidates(own.value("ranking"), [] if ties is None else ties, candidates, keys)
+    verdict = _rank_candidates(own.value("ranking"), own.value("ties"), candidates, (own.key("ranking"), own.key("ties")))
     return replace(verdict, reason=own.reason, actions=own.actions, done=own.done)
 
 
 def _rank_candidates(
     ranking: Any, ties: Any, candidates: Sequence[Candidate], keys: tuple[str, str] = ("ranking", "ties")
 ) -> Comparison:
-    """Return the comparison from numbers of candidates, counted from 1. Raises UnreadableOutput, which names the keys."""
+    """Return the comparison from numbers of candidates, counted from 1. Raises UnreadableOutput, which names the keys.
+
+    `ties` may be None.
+    """
     expected = list(range(1, len(candidates) + 1))
-    if not isinstance(ranking, list) or not all(type(n) is int for n in ranking) or sorted(ranking) != expected:
+    ranking = [plain_number(n) for n in ranking] if isinstance(ranking, list) else []
+    if not all(type(n) is int for n in ranking) or sorted(ranking) != expected:
         raise UnreadableOutput(f"{keys[0]!r} must hold each of {expected} once")
     ids = {n: c.id for n, c in enumerate(candidates, 1)}
     return Comparison(
         tuple(ids[n] for n in ranking),
-        ties=tuple(tuple(ids[n] for n in group) for group in _parse_ties(ties, ranking, keys)),
+        ties=tuple(tuple(ids[n] for n in group) for group in _parse_ties([] if ties is None else ties, ranking, keys)),
         presentation_order=tuple(c.id for c in candidates),
     )
 
 
-def parse_changes(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the texts under "change". Raises UnreadableOutput."""
-    if isinstance(data.get("change"), str):
-        raise UnreadableOutput("'change' must be a list of texts")
-    return texts_at(data, "change")
-
-
 def _parse_ties(groups: Any, ranking: Sequence[int], keys: tuple[str, str]) -> list[list[int]]:
-    """Return the groups that tie, without groups of one. Raises UnreadableOutput."""
+    """Return the different groups that tie, without groups of one. Raises UnreadableOutput."""
     if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
         raise UnreadableOutput(f"{keys[1]!r} must be a list of groups of numbers")
-    tied = [n for group in groups for n in group]
-    if len(tied) > len(ranking) or any(type(n) is not int or n not in ranking for n in tied) or len(set(tied)) < len(tied):
-        raise UnreadableOutput(f"{keys[1]!r} must hold numbers of answers, none of them twice")
-    for group in groups:
-        places = [ranking.index(n) for n in group]
-        if places and max(places) - min(places) >= len(group):
-            raise UnreadableOutput(f"the answers that tie, {group}, must be adjacent in {keys[0]!r}")
-    return [group for group in groups if len(group) > 1]
+    numbers = [[plain_number(n) for n in group] for group in groups]
+    if any(type(n) is not int or n not in ranking for group in numbers for n in group):
+        raise UnreadableOutput(f"{keys[1]!r} must hold numbers of answers")
+    places = {tuple(sorted({ranking.index(n) for n in group})) for group in numbers}
+    tied = sorted(group for group in places if len(group) > 1)
+    for group in tied:
+        if group[-1] - group[0] >= len(group):
+            raise UnreadableOutput(f"the answers that tie, {[ranking[p] for p in group]}, must be adjacent in {keys[0]!r}")
+    if len({place for group in tied for place in group}) < sum(map(len, tied)):
+        raise UnreadableOutput(f"{keys[1]!r} must hold no answer in two groups")
+    return [[ranking[place] for place in group] for group in tied]
 
 
 async def shuffle_off_loop(task: Task, candidates: Sequence[Candidate], repeat: int) -> list[Candidate]:
@@ -433,12 +435,9 @@ class Pairwise(Ranker):
 
 def parse_pair_reply(reply: Reply, first: Candidate, second: Candidate) -> Comparison:
     """Return the comparison in a reply about two answers. Raises UnreadableOutput."""
-    data = read_object(reply.text)
-    winner = data.get("winner")
-    if winner not in WINNERS:
-        raise UnreadableOutput(f'\'winner\' must be "first", "second" or "tie", got {str(winner)[:60]!r}')
-    verdict = _pair_comparison(winner, first, second)
-    return replace(verdict, reason=reason_at(data), actions=parse_changes(data), done=bool_at(data, "done"))
+    data = spell_keys(read_object(reply.text), ("reason", "change", "winner", "done"))
+    verdict = _pair_comparison(word_at(data, "winner", WINNERS), first, second)
+    return replace(verdict, reason=reason_at(data), actions=texts_at(data, "change"), done=bool_at(data, "done"))
 
 
 def parse_own_pair(reply: Reply, form: Paths, first: Candidate, second: Candidate) -> Comparison:

@@ -1,7 +1,8 @@
-"""Structured output of judges: ask for one JSON object, parse it strictly, and ask once more with the exact complaint.
+"""Structured output of judges: ask for one JSON object, read it, and ask once more with the exact complaint.
 
-Numbers are never extracted from prose, nothing is coerced, nothing gets a default. Judge output is hostile input: size and depth
-are bounded, and everything is parsed in time linear in its length.
+What can mean one thing only is read: a key in another case or in Markdown, a whole number in quotes or with `.0`, and every
+instance of the schema that was sent. Nothing is guessed: numbers are never extracted from prose, and a score has no default. Judge
+output is hostile input: size and depth are bounded, and everything is parsed in time linear in its length.
 
 Text that is not clean JSON is repaired in form only (see `redraft.json_repair`), where that is certain.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -23,6 +24,7 @@ from ...json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair
 from ...jsontext import nesting_depth, reject_constant, reject_duplicate_keys
 from ...models.client_objects import is_model
 from ...protocols import JudgeClient, Reply, Request
+from ...reasoning import split_reasoning
 from ...threads import THREAD_THRESHOLD, run_in_thread
 from ..reply_form import Scale
 from .prompt import ShownTexts, collect_images, fresh_nonce, truncate_texts, user_message, without_control_tokens
@@ -95,7 +97,7 @@ async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Repl
 
     A truncated reply is never parsed, however complete it looks: the request is repeated with twice the tokens.
     """
-    reply = await ask.complete(request)
+    reply = await _reply_or_nothing(ask, request)
     try:
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
@@ -104,6 +106,16 @@ async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Repl
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
         raise BadResponseError(f"{subject} cannot be read: {complaint}") from complaint
+
+
+async def _reply_or_nothing(ask: JudgeClient, request: Request) -> Reply:
+    """Return the reply; an empty one that is truncated if the token limit left nothing of it, as of one that reasons too long."""
+    try:
+        return await ask.complete(request)
+    except BadResponseError as error:
+        if not error.truncated:
+            raise
+        return Reply("", error.usage, "length")
 
 
 def _parse_whole(reply: Reply, parse: Callable[[Reply], T]) -> T:
@@ -149,15 +161,23 @@ def text_schema(max_chars: int) -> dict[str, Any]:
 
 MAX_CHARS = 200_000
 MAX_REPAIR_CHARS = 16_384  # from the first brace; a longer answer must be clean JSON
-MAX_DIGITS = 15
-MAX_FLOAT_CHARS = 40
-THINK_TAG = r"(?:think(?:ing)?|thought|reasoning)>"
-BRACE_OR_TAG = re.compile(rf"[{{}}]|</?{THINK_TAG}", re.IGNORECASE)
-OPENING_TAG = re.compile(f"<{THINK_TAG}", re.IGNORECASE)
-CLOSING_TAG = re.compile(f"</{THINK_TAG}", re.IGNORECASE)
+MAX_DIGITS = 18
+MAX_FLOAT_CHARS = 400
+BRACE = re.compile(r"[{}]")
 FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[ \t]*(\S?)", re.MULTILINE)
 EMBEDDED_PREFIXES = ("[", "(", ",", "\\", "!", *"\"'“‘„‚«‹「『", '":', "':", "”:")  # before and
-EMBEDDED_SUFFIXES = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』")  # after an object that is part of something else
+EMBEDDED_SUFFIXES = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』", *"，、；;–—")  # after an object that is part of something else
+SENTENCE_GOES_ON = re.compile(r"[ \t]*+(?:-[ \t]|[^\W\d_])")
+NO_VERDICT = re.compile(
+    r"\b(?:(?:for|an) (?:example|instance)|e\.g\.|such as|instead of|rather than|not|never)[\s,:`*]*(?:json\s+)?$", re.IGNORECASE
+)
+REFUSAL = re.compile(
+    r"""\bI(?:['’](?:m|d|ll))?(?:\ (?:am|must|have|to|will|would|rather|decided|do|can|simply|therefore)){0,4}\ (?:refuse|decline
+    |(?:cannot|can['’]t|won['’]t|don['’]t|not|unable)(?:\ (?:able|going|willing|prepared))?(?:\ to)?(?:\ be)?
+    \ (?:grad(?:e|ing)|judg(?:e|ing)|rat(?:e|ing)|scor(?:e|ing)|evaluat(?:e|ing)|assess(?:ing)?|fill|comply|assist)\b
+    (?![^.!?\n]{0,60}\b(?:higher|lower|more|less|better|worse|above|below)\b))""",
+    re.VERBOSE,
+)
 
 
 class UnreadableOutput(ValueError):
@@ -175,37 +195,42 @@ def read_object(text: str) -> dict[str, Any]:
         whole, end = _parse_object_at(text, 0)
         if end == len(text):  # as most models answer
             return whole
+    return find_object(without_thinking(text))
+
+
+def find_object(text: str) -> dict[str, Any]:
+    """Return the one JSON object in a judge's answer without its reasoning. Raises UnreadableOutput as `read_object` does."""
     data: dict[str, Any] | None = None
     at = 0
-    while mark := BRACE_OR_TAG.search(text, at):
-        if mark[0] in "{}":
-            if data is not None or mark[0] == "}":
-                raise UnreadableOutput("there is another brace outside of the JSON object; write one object and nothing else")
-            data, end = _parse_object_at(text, mark.start())
-            if mark.start() > at or end < len(text):
-                _check_not_embedded(text[at : mark.start()], text[end:])
-            at = end
-        elif mark[0].startswith("</"):
-            if data is not None:
-                raise UnreadableOutput("the JSON object is inside the thinking; write it after that")
-            at = mark.end()
-        else:
-            closing = CLOSING_TAG.search(text, mark.end())
-            at = closing.end() if closing else len(text)
+    while mark := BRACE.search(text, at):
+        if data is not None or mark[0] == "}":
+            raise UnreadableOutput("there is another brace outside of the JSON object; write one object and nothing else")
+        data, end = _parse_object_at(text, mark.start())
+        if mark.start() > at or end < len(text):
+            _check_not_embedded(text[at : mark.start()], text[end:])
+        at = end
     if data is None:
         raise UnreadableOutput("there is no JSON object in the answer")
     return data
 
 
 def without_thinking(text: str) -> str:
-    """Return the text after the last closing tag of a thought, and before the next opening tag."""
-    return OPENING_TAG.split(CLOSING_TAG.split(text)[-1], 1)[0]
+    """Return a judge's answer without its reasoning; some judges are asked to write it between tags of this name."""
+    return split_reasoning(text, "reasoning").answer
 
 
 def _check_not_embedded(before: str, after: str) -> None:
-    """Raise UnreadableOutput for an object within a quotation, a list, a call, or nested code blocks."""
+    """Raise UnreadableOutput for an object within a quotation, a sentence, a list, a call, or nested code blocks.
+
+    Also for one that is introduced as an example or as what is not so, and for one beside a refusal to judge.
+    """
     if before.rstrip().endswith(EMBEDDED_PREFIXES) or after.lstrip().startswith(EMBEDDED_SUFFIXES) or before.count('"') % 2:
         raise UnreadableOutput("the JSON object is part of something else; write one object and nothing else")
+    continues = SENTENCE_GOES_ON.match(after)
+    if (continues and not continues[0][-1].isupper()) or NO_VERDICT.search(before[-80:]):
+        raise UnreadableOutput("the JSON object is part of a sentence; write one object and nothing else")
+    if REFUSAL.search(before) or REFUSAL.search(after):
+        raise UnreadableOutput("there is a refusal beside the JSON object; write one object and nothing else")
     fenced = False
     for fence in FENCE.finditer(before):
         if fenced and fence[1]:
@@ -268,22 +293,67 @@ STRICT_DECODER, LENIENT_DECODER = (
 # ---- values
 
 
+SEPARATORS = re.compile(r"[\s_-]+")
+PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+
+
+def plain_word(text: str) -> str:
+    """Return a key or a word in lower case, without Markdown around it, and with spaces for hyphens and underscores."""
+    word = text.strip(" \t\r\n*`:")
+    if word.startswith("_") and word.endswith("_"):
+        word = word.strip("_")
+    return SEPARATORS.sub(" ", word).lower()  # (casefold would read the long s of "ye\u017f" as an s)
+
+
+def plain_number(value: Any) -> Any:
+    """Return the number for a text that holds a plain one alone, a whole one for a float such as 4.0; any other value unchanged."""
+    if value.__class__ is str and len(value) <= MAX_FLOAT_CHARS and PLAIN_NUMBER.fullmatch(text := value.strip()):
+        value = float(text)
+    return int(value) if value.__class__ is float and value.is_integer() else value
+
+
+def spell_keys(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
+    """Return an object in which each key that differs from one of `names` as a `plain_word` does is that name.
+
+    Raises UnreadableOutput if two keys are the same name, and for a key that differs from a name in other signs, such as "score(".
+    If names differ in signs or case alone, keys must be spelled exactly.
+    """
+    if data.keys() <= set(names):
+        return data
+    known = {_letters(name): name for name in names}
+    if len(known) < len(names):
+        return data
+    spelled: dict[str, Any] = {}
+    for key, value in data.items():
+        name = known.get(_letters(key), key)
+        if name in spelled:
+            raise UnreadableOutput(f"{name!r} is there twice, spelled differently")
+        if name != key and plain_word(name) != plain_word(key):
+            raise UnreadableOutput(f"the key {key[:60]!r} is not clearly {name!r}")
+        spelled[name] = value
+    return spelled
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))
+
+
 def string_at(data: Mapping[str, Any], key: str) -> str:
-    """Return the text under `key`; "" if it is missing or null."""
+    """Return the text under `key`, or the texts in the list under it as one; "" if it is missing or null."""
     value = data.get(key, "")
     if value.__class__ is str:
         return value.strip()
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+        return "; ".join(texts_at(data, key))
     if value is not None:
         raise UnreadableOutput(f"{key!r} must be text, got {_abbreviate(value)}")
     return ""
 
 
 def reason_at(data: Mapping[str, Any], key: str = "reason") -> str:
-    """Return the reason under `key`. Raises UnreadableOutput if it is missing or blank, or copies the words of the form."""
+    """Return the reason under `key`; "" if it is missing or copies the words of the form."""
     reason = string_at(data, key)[: 4 * MAX_REASON_CHARS]
-    if not reason or reason == REASON_PLACEHOLDER:
-        raise UnreadableOutput(f"{key!r} must say in one to three sentences what decides the verdict")
-    return reason
+    return "" if reason == REASON_PLACEHOLDER else reason
 
 
 def texts_at(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -296,20 +366,31 @@ def texts_at(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def score_at(data: Mapping[str, Any], key: str, scale: Scale) -> float:
-    """Return the number on the scale under `key`. Raises UnreadableOutput for anything else: bools, texts, 11 of 1 to 10."""
-    number: Any = data.get(key)
+    """Return the `plain_number` on the scale under `key`. Raises UnreadableOutput for anything else: bools, 11 of 1 to 10."""
+    number: Any = plain_number(data.get(key))
     if not scale.holds(number):
         raise misfit(data, key, scale.description)
     score: float = number
     return score
 
 
-def bool_at(data: Mapping[str, Any], key: str) -> bool:
-    """Return the boolean under `key`."""
+def bool_at(data: Mapping[str, Any], key: str) -> bool | None:
+    """Return the boolean under `key`, which may be a text; None if it is missing or null."""
     value = data.get(key)
-    if not isinstance(value, bool):
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(plain_word(value), value)
+    if not (value is None or isinstance(value, bool)):
         raise misfit(data, key, "true or false")
     return value
+
+
+def word_at(data: Mapping[str, Any], key: str, words: Sequence[str]) -> str:
+    """Return the text under `key` as a `plain_word`, which is one of `words`."""
+    value = data.get(key)
+    word = plain_word(value) if isinstance(value, str) else ""
+    if word not in words:
+        raise misfit(data, key, " or ".join([", ".join(words[:-1]), words[-1]]))
+    return word
 
 
 def object_at(data: Mapping[str, Any], key: str) -> dict[str, Any]:

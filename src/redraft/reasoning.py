@@ -1,0 +1,451 @@
+"""Split what a model wrote into its reasoning and its answer, whole or as it arrives.
+
+Servers take the reasoning out of a reply only if they know the model's format; others leave it in the text. The formats of the
+model families are listed here and nowhere else. What counts is the position and the pair: a block that begins a text, a line or
+a sentence and is closed, or the end of a block that the chat template began. A text about such marks (in code, in quotation
+marks, in the middle of a sentence) is left whole, and so is one that could be either.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+TAG_NAMES = ("think", "thinking", "thought", "thoughts", "seed:think")
+_TOKEN_PAIRS = (
+    ("[THINK]", "[/THINK]"),  # Mistral
+    ("<|channel>thought", "<channel|>"),  # Gemma
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),  # Kimi
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Cohere
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+)
+_END_TOKENS = (
+    r"<[|\uff5c](?:(?:im_|fim_)?end(?:[_\u2581]?of[_\u2581]?(?:text|turn|sentence|message|response)(?:_token)?|_response)?"
+    r"|eot|eom|eot_id|eom_id|eos|return|user|observation)[|\uff5c]>|</s>|<end_of_turn>|<eos>|<turn\|>"
+)
+_END_TOKEN = re.compile(_END_TOKENS, re.IGNORECASE)
+_LAST_TOKEN = re.compile(rf"(?:{_END_TOKENS})\Z", re.IGNORECASE)
+_BEGIN_TOKEN = re.compile(
+    r"<s>|<bos>|<start_of_turn>|\[INST\]|<\|(?:im_start|start_header_id|start|begin_of_text|turn|user|assistant|system)\|?>"
+    r"|<\uff5c(?:Assistant|User)\uff5c>|<\|(?:channel\|?|START_RESPONSE\|)>"
+)
+_ANSWER_HEADER = re.compile(
+    r"\s*(?:<s>|<bos>|<\|begin_of_text\|>)?\s{0,9}(?:<\|im_start\|>assistant\b|<\|start_header_id\|>assistant<\|end_header_id\|>"
+    r"|<start_of_turn>model\b|<\|turn>model\b|<\|assistant\|>|<\uff5cAssistant\uff5c>|<\|START_RESPONSE\|>)\s*"
+)
+_HARMONY_HEADER = re.compile(
+    r"(?:<\|(?:end|call|return)\|>\s{0,9})?(?:(?:<\|start\|>\s{0,9})?assistant(?:\s{1,9}to=[\w.]{1,99})?\s{0,9})?"
+    r"<\|channel\|>\s{0,9}(?P<channel>analysis|commentary|final)\b[^<\n]{0,99}(?:<\|constrain\|>[^<\n]{0,99})?<\|message\|>"
+)
+_HARMONY_END = re.compile(r"(?:<\|(?:end|call|return)\|>\s{0,9}){1,9}\Z")
+_BARE_ANALYSIS = re.compile(r"\s*(?:assistant)?analysis(?=[^ \ta-z:.,;-])")  # without its markers, as in "analysisWe need"
+_BARE_FINAL = re.compile(r"(?<![\"'`\u201c])assistantfinal")
+_HARMONY_STARTS = ("<|channel|>", "<|start|>", "assistant<|channel|>")
+_BARE_STARTS = ("analysis", "assistantanalysis")
+_SENTENCE_ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f")
+_OPENING = frozenset("'\u201c\u2018([{<>=:/|+\\,")  # a mark directly after one of these is quoted or listed
+_LISTING = frozenset(":,;")  # and so is one directly before one of these
+_AFTER_MENTION = frozenset(" \t.!?)")
+_BLANKS = frozenset(" \t")
+_QUOTES = frozenset("`'\"\u201c\u2018(")
+_AFTER_QUOTED = frozenset("`'\"\u201d\u2019)\\")
+_NOT_SPACE = re.compile(r"\S")
+
+
+class SplitText(NamedTuple):
+    """An answer, the reasoning, and how the text contained it (as `Candidate.reasoning_form`; None: it had none)."""
+
+    answer: str
+    reasoning: str
+    form: str | None
+
+
+def split_reasoning(text: str, *more_tags: str) -> SplitText:
+    """Return the answer and the reasoning in a text. Tokens that end a turn, at the end of the answer, belong to neither.
+
+    `more_tags`: names of further tags for reasoning, besides those of the model families.
+    """
+    if not ("<" in text or "THINK]" in text or "\u25c1" in text or _BARE_ANALYSIS.match(text)):
+        return SplitText(text, "", None)
+    split = _split_harmony(text) or _split_tags(_without_header(text), more_tags)
+    answer = _without_header(split.answer) if split.form else split.answer
+    return split._replace(answer=_without_end_tokens(answer, may_be_empty=split.form is not None))
+
+
+# ---- tags and other pairs
+
+
+@lru_cache(maxsize=8)
+def _marks(more_tags: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, tuple[str, bool]]]:
+    """Return the pattern of all marks, and of each in lower case the name of its pair and whether it is the end."""
+    names = [*TAG_NAMES, *more_tags]
+    pairs = [(f"<{name}>", f"</{name}>") for name in names]
+    tags, tokens = ("|".join(re.escape(mark) for pair in each for mark in pair) for each in (pairs, _TOKEN_PAIRS))
+    kinds = {mark.lower(): (pair[0], mark == pair[1]) for pair in [*pairs, *_TOKEN_PAIRS] for mark in pair}
+    return re.compile(f"(?i:{tags})|{tokens}"), kinds
+
+
+class _Mark(NamedTuple):
+    start: int
+    end: int
+    pair: str
+    is_end: bool
+    is_used: bool  # as the end of a block, and not mentioned
+
+
+def _find_marks(text: str, more_tags: tuple[str, ...]) -> list[_Mark]:
+    pattern, kinds = _marks(more_tags)
+    marks = []
+    for match in pattern.finditer(text):
+        start, end = match.span()
+        pair, is_end = kinds[match[0].lower()]
+        marks.append(_Mark(start, end, pair, is_end, is_end and _is_used_end(text, start, end)))
+    return marks
+
+
+def _begins_block(text: str, start: int) -> bool:
+    """Whether a mark within a text stands where a block begins, and not after the announcement of an example."""
+    before = text[start - 1]
+    if before in _SENTENCE_ENDS or before == ")" or (before.isascii() and before.isalnum()):
+        return True
+    return _begins_something(text, start) and not text[max(0, start - 9) : start].rstrip().endswith(":")
+
+
+def _is_mentioned(text: str, end: int) -> bool:
+    """Whether a list or a sentence goes on after a mark, as in "<think> is"."""
+    after = text[end : end + 2]
+    return after[:1] in _LISTING or (after[:1] == " " and after[1:].islower())
+
+
+def _is_used_end(text: str, start: int, end: int) -> bool:
+    """Whether the end of a block is not mentioned: in quotation marks, in a list, or with words of a sentence on both sides."""
+    before, after = text[start - 1 : start], text[end : end + 1]
+    if after in _LISTING:
+        return False
+    if before in _QUOTES:
+        return after not in _AFTER_QUOTED
+    return before not in _BLANKS or after not in _AFTER_MENTION or _begins_something(text, start)
+
+
+def _begins_something(text: str, at: int) -> bool:
+    """Whether a position is at the beginning of a text or a line, or between two sentences."""
+    before = text[max(0, at - 4) : at]
+    return _begins_line(text, at) or (before[-1:] in _BLANKS and before.rstrip(" \t\"')*\u201d")[-1:] in _SENTENCE_ENDS)
+
+
+def _begins_line(text: str, at: int) -> bool:
+    """Whether at most three blanks are between the beginning of a line and a position."""
+    line_start = text.rfind("\n", max(0, at - 4), at) + 1
+    return (line_start > 0 or at < 4) and not text[line_start:at].strip()
+
+
+def _split_tags(text: str, more_tags: tuple[str, ...]) -> SplitText:
+    marks = _find_marks(text, more_tags)
+    if not marks:
+        return SplitText(text, "", None)
+    used_ends, any_ends = _ends_after(marks)
+    answer: list[str] = []
+    blocks: list[str] = []
+    form, done, text_start, mentioned, quotes = "", 0, _text_start(text, 0), set[int](), _QuoteTracker(text)
+    n = 0
+    while n < len(marks):
+        mark, end, is_first, is_quoted = marks[n], None, False, False
+        if mark.is_end:
+            if not blocks and n not in mentioned and _ends_template_block(text, mark, text_start, quotes):
+                blocks, form, answer, done = [text[: mark.start]], "end_tag", [], mark.end
+                text_start, quotes = _text_start(text, done), _QuoteTracker(text, done)
+        elif text_start >= mark.start and not answer:
+            is_first, is_mentioned = True, _is_mentioned(text, mark.end)
+            end = used_ends[n] if used_ends[n] is not None or is_mentioned else any_ends[n]
+            if end is None and not is_mentioned:  # it never ends
+                return SplitText("", _join([*blocks, text[mark.end :]]), "other")
+        else:
+            is_quoted = quotes.is_quoted_at(mark.start)
+            is_certain = not is_quoted and not quotes.has_brace  # (after a brace, the text may be JSON)
+            if is_certain and _begins_block(text, mark.start) and not _is_mentioned(text, mark.end):
+                end = used_ends[n] if used_ends[n] is not None else any_ends[n]
+        if end is None:
+            if not mark.is_end and not is_quoted and (mention := any_ends[n]) is not None:
+                mentioned.add(mention)
+            n += 1
+            continue
+        form = "other" if form or not is_first else "block"
+        if not is_first:
+            answer.append(text[done : mark.start])
+        blocks.append(text[mark.end : marks[end].start])
+        done = marks[end].end
+        text_start = _text_start(text, done)
+        quotes.skip_to(done)
+        n = end + 1
+    if not blocks:
+        return SplitText(text, "", None)
+    reasoning = _join(blocks)
+    return SplitText("".join([*answer, text[done:]]).lstrip(), reasoning, "empty" if form != "other" and not reasoning else form)
+
+
+def _text_start(text: str, at: int) -> int:
+    """Return the position of the first visible character from a position on."""
+    match = _NOT_SPACE.search(text, at)
+    return match.start() if match else len(text)
+
+
+def _join(blocks: list[str]) -> str:
+    return "\n".join(block.strip() for block in blocks)
+
+
+def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]:
+    """Return, for each mark, the number of the next end of its pair that is used, and of the next one at all."""
+    used: list[int | None] = [None] * len(marks)
+    any_: list[int | None] = [None] * len(marks)
+    next_used: dict[str, int] = {}
+    next_any: dict[str, int] = {}
+    for n in range(len(marks) - 1, -1, -1):
+        mark = marks[n]
+        used[n], any_[n] = next_used.get(mark.pair), next_any.get(mark.pair)
+        if mark.is_end:
+            next_any[mark.pair] = n
+            if mark.is_used:
+                next_used[mark.pair] = n
+    return used, any_
+
+
+def _ends_template_block(text: str, mark: _Mark, text_start: int, quotes: _QuoteTracker) -> bool:
+    """Whether an end without a beginning ends reasoning that the chat template began, in the prompt."""
+    after = text[mark.end : mark.end + 1]
+    if after in _LISTING:
+        return False
+    if text_start >= mark.start:  # (nothing before it: it is the whole text, or a sentence about it)
+        return _text_start(text, mark.end) < len(text) and not _is_mentioned(text, mark.end)
+    is_quoted = quotes.is_quoted_at(mark.start) or quotes.depth > 0
+    if _begins_line(text, mark.start):
+        return not quotes.fences % 2
+    before = text[mark.start - 1]
+    is_attached = not before.isspace() and before not in _OPENING and after != "'"
+    if before.isalnum() and not before.isascii():  # (in some scripts words are not separated)
+        is_attached = after in {"", "\n", "\r"}
+    return not is_quoted and (is_attached or _begins_something(text, mark.start))
+
+
+class _QuoteTracker:
+    """Tracks whether a position in a text is in a code fence, or in backticks or quotation marks on its line.
+
+    `fences`, `depth` and `has_brace`: the fences, the open braces and whether there was a brace, up to the position.
+    """
+
+    def __init__(self, text: str, at: int = 0) -> None:
+        self._text, self._at = text, at
+        self._ticks = self._quotes = self.fences = self.depth = 0
+        self.has_brace = False
+
+    def skip_to(self, at: int) -> None:
+        """Leave out what is between here and a later position."""
+        self._at = at
+
+    def is_quoted_at(self, at: int) -> bool:
+        """Whether a later position is in a code fence, in backticks or in quotation marks. Sets the attributes for it."""
+        self._advance(at)
+        return bool(self.fences % 2 or self._ticks % 2 or self._quotes % 2)
+
+    def _advance(self, at: int) -> None:
+        more, self._at = self._text[self._at : at], at
+        opened = more.count("{")
+        self.has_brace = self.has_brace or opened > 0
+        self.depth += opened - more.count("}")
+        self.fences += more.count("```") + more.count("~~~")
+        _, is_new_line, line = more.rpartition("\n")
+        self._ticks = line.count("`") - 3 * line.count("```") + (0 if is_new_line else self._ticks)
+        self._quotes = line.count('"') + (0 if is_new_line else self._quotes)
+
+
+# ---- channels of OpenAI's harmony
+
+
+def _split_harmony(text: str) -> SplitText | None:
+    """Return the parts of a text in harmony, with its markers or without them; None if it is in another format."""
+    if _BARE_ANALYSIS.match(text):
+        return _split_bare_harmony(text)
+    if "<|channel|>" not in text:
+        return None
+    headers = _harmony_headers(text)
+    if not headers:
+        return None
+    reasoning, answers = [text[: headers[0].start()]], list[str]()
+    for n, header in enumerate(headers):
+        part = text[header.end() : headers[n + 1].start() if n + 1 < len(headers) else len(text)]
+        (answers if header["channel"] == "final" else reasoning).append(_HARMONY_END.sub("", part.rstrip()).strip())
+    thoughts = _join([part for part in reasoning if part.strip()])
+    form = ("end_tag" if reasoning[0].strip() else "block") if answers else "other"
+    return SplitText("\n".join(filter(None, answers)), thoughts, form if thoughts or not answers else None)
+
+
+def _harmony_headers(text: str) -> list[re.Match[str]]:
+    """Return the headers of the messages, if the first begins the text, or follows a message that the prompt began."""
+    headers: list[re.Match[str]] = []
+    quotes, text_start = _QuoteTracker(text), _text_start(text, 0)
+    for header in _HARMONY_HEADER.finditer(text):
+        may_be_quoted = headers[-1]["channel"] == "final" if headers else text_start < header.start()
+        is_whole = header[0].startswith(("<|end|>", "<|return|>", "<|call|>", "<|start|>"))
+        if may_be_quoted and (not is_whole or quotes.is_quoted_at(header.start())):
+            continue
+        headers.append(header)
+        quotes.skip_to(header.end())
+    return headers
+
+
+def _split_bare_harmony(text: str) -> SplitText | None:
+    if final := _BARE_FINAL.search(text):
+        thoughts = text[_bare_start(text) : final.start()].strip()
+        return SplitText(text[final.end() :].lstrip(), thoughts, "block" if thoughts else "empty")
+    if "assistantcommentary to=" in text:  # a call of a tool, and no answer
+        return SplitText("", text[_bare_start(text) :].strip(), "other")
+    return None
+
+
+def _bare_start(text: str) -> int:
+    match = _BARE_ANALYSIS.match(text)
+    return match.end() if match else 0
+
+
+# ---- tokens around the answer
+
+
+def _without_header(text: str) -> str:
+    header = _ANSWER_HEADER.match(text)
+    return text[header.end() :] if header else text
+
+
+def _without_end_tokens(text: str, *, may_be_empty: bool) -> str:
+    """Return a text without the tokens after its end. A text about tokens, or of nothing else, is left whole."""
+    end = start = len(text)
+    while True:
+        while end and text[end - 1].isspace():
+            end -= 1
+        token = _LAST_TOKEN.search(text, max(0, end - 64), end)
+        if token is None:
+            break
+        start = end = token.start()
+    if start == len(text):
+        return text
+    before = text[:start]
+    if not before.strip():
+        return "" if may_be_empty else text
+    is_mentioned = before[-1] in _BLANKS and not _begins_something(text, start)
+    return text if is_mentioned or _QuoteTracker(text).is_quoted_at(start) or _BEGIN_TOKEN.search(before) else before.rstrip()
+
+
+# ---- text that arrives in parts
+
+_PARTIAL_MARK = re.compile(r"[<\[\u25c1][^\s<>\[\]\u25c1\u25b7]{0,30}\Z")
+_LONGEST_MARK = 32
+_LONGEST_HEADER = 512
+
+
+class VisibleText:
+    """Filters a text that arrives in parts: what is shown is the answer, as `split_reasoning` finds it in the whole.
+
+    Reasoning is held back, and so is text after a mark that may be one, until it is clear what it is; at the latest `flush`
+    returns it. Only reasoning before an end without a beginning has been shown by then: `flush` then returns the whole answer.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._shown: list[str] = []
+        self._space: list[str] = []
+        self._new = ""
+        self._pending = ""  # what has arrived and is not decided; while text is dropped, its last characters
+        self._step = self._start
+        self._pair = ""
+        self._has_dropped = False
+
+    @property
+    def has_shown(self) -> bool:
+        """Whether any text was shown before the end."""
+        return bool(self._shown)
+
+    def add(self, text: str) -> str:
+        """Add text, and return what may be shown."""
+        self._parts.append(text)
+        self._new = text
+        self._pending += text
+        shown: list[str] = []
+        step = None
+        while step != self._step:
+            step = self._step
+            shown.append(step())
+        visible = "".join(shown)
+        if visible:
+            self._shown.append(visible)
+        return visible
+
+    def flush(self) -> str:
+        """Return what was held back at the end of the stream and is answer."""
+        answer, shown = split_reasoning("".join(self._parts)).answer, "".join(self._shown)
+        if answer.startswith(shown):
+            return answer[len(shown) :]
+        return "" if shown.startswith(answer) and not shown[len(answer) :].strip() else answer
+
+    def _start(self) -> str:
+        """Find out how the text begins."""
+        start = self._pending.lstrip()
+        self._space.append(self._pending[: len(self._pending) - len(start)])
+        self._pending = start
+        low = start.lower()
+        pattern, kinds = _marks(())
+        if (mark := pattern.match(start)) and not kinds[mark[0].lower()][1]:
+            self._pair, self._step, self._has_dropped = kinds[mark[0].lower()][0], self._in_block, True
+        elif start.startswith(_HARMONY_STARTS):
+            self._step, self._has_dropped = self._in_harmony, True
+        elif _BARE_ANALYSIS.match(start):
+            self._step, self._has_dropped = self._in_bare_harmony, True
+        elif not any(name.startswith(low) for name in (*kinds, *_HARMONY_STARTS, *_BARE_STARTS)) and low not in _BARE_STARTS:
+            if not self._has_dropped:
+                self._pending = "".join([*self._space, start])
+            self._step = self._in_answer
+        return ""
+
+    def _in_block(self) -> str:
+        """Drop a block up to its end. An end that may only be mentioned in it is decided by what follows, up to the last part."""
+        pattern, kinds = _marks(())
+        for mark in pattern.finditer(self._pending):
+            if kinds[mark[0].lower()] != (self._pair, True):
+                continue
+            if mark.end() == len(self._pending):
+                return ""
+            is_end = _is_used_end(self._pending, *mark.span())
+            self._pending, self._step = self._pending[mark.end() :], self._start if is_end else self._hold
+            return ""
+        self._pending = self._pending[-_LONGEST_MARK:]
+        return ""
+
+    def _in_harmony(self) -> str:
+        for header in _HARMONY_HEADER.finditer(self._pending) if ">" in self._new else ():
+            if header["channel"] == "final":
+                self._pending, self._step = self._pending[header.end() :], self._in_answer
+                return ""
+        self._pending = self._pending[-_LONGEST_HEADER:]
+        return ""
+
+    def _in_bare_harmony(self) -> str:
+        if final := _BARE_FINAL.search(self._pending):
+            self._pending, self._step = self._pending[final.end() :], self._in_answer
+        else:
+            self._pending = self._pending[-_LONGEST_MARK:]
+        return ""
+
+    def _in_answer(self) -> str:
+        """Show what is certainly answer: everything before the next mark."""
+        if self._has_dropped and not self._shown:
+            self._pending = self._pending.lstrip()
+        marks = (pattern.search(self._pending) for pattern in (_marks(())[0], _END_TOKEN, _BEGIN_TOKEN, _PARTIAL_MARK))
+        found = [mark.start() for mark in marks if mark]
+        end = min(found, default=len(self._pending))
+        shown, self._pending = self._pending[:end], self._pending[end:]
+        if found and not (len(found) == 1 and _PARTIAL_MARK.match(self._pending)):
+            self._step = self._hold
+        return shown
+
+    def _hold(self) -> str:
+        """Show nothing more before the end."""
+        self._pending = ""
+        return ""
