@@ -154,7 +154,6 @@ async def test_waves_of_large_answers(tmp_path):
                 )
                 assert [status for status, _ in replies] == [200] * ANSWERS
                 used.append(gateway.memory())
-            print("MB", used, gateway.memory("VmHWM"))
             assert used[-1] < used[1] + 150, used
 
 
@@ -166,14 +165,12 @@ async def test_slow_readers_of_large_answers(tmp_path):
             body = {"model": "refine/fast", "messages": PROMPT}
             readers = await asyncio.gather(*[gateway.ask("/v1/chat/completions", body, is_read=False) for _ in range(ANSWERS)])
             grown = gateway.memory() - before
-            print("MB", before, grown, gateway.memory("VmHWM"))
             for _, writer in readers:
                 writer.transport.abort()
             await until(lambda: len(gateway.access_log) == ANSWERS)
             assert [line["status"] for line in gateway.access_log] == [499] * ANSWERS
             _, metrics = await gateway.ask("/metrics")
             counted = re.findall(r'status="499"[^\n]* (\d+)', metrics.decode())
-            print(counted, gateway.memory())
             assert grown < 2 * ANSWERS * len(ANSWER) / MIB + 150
 
 
@@ -198,6 +195,5 @@ async def test_senders_of_large_bodies(tmp_path, settings, statuses):
                 status, _ = await gateway.ask("/v1/models", key=other)
                 answered += status == 200
             found = [status for task in senders for status in await task]
-            print("MB", before, gateway.memory(), gateway.memory("VmHWM"), answered, found)
             assert set(found) == statuses and answered
             assert gateway.memory("VmHWM") < before + 300
