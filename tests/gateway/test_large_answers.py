@@ -170,7 +170,7 @@ async def test_slow_readers_of_large_answers(tmp_path):
             await until(lambda: len(gateway.access_log) == ANSWERS)
             assert [line["status"] for line in gateway.access_log] == [499] * ANSWERS
             _, metrics = await gateway.ask("/metrics")
-            counted = re.findall(r'status="499"[^\n]* (\d+)', metrics.decode())
+            assert re.findall(r'status="499"[^\n]* (\d+)', metrics.decode()) == [str(ANSWERS)]
             assert grown < 2 * ANSWERS * len(ANSWER) / MIB + 150
 
 
