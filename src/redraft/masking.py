@@ -39,7 +39,7 @@ _RANDOM_KEY = re.compile(
 """Matches what looks like a random key; not a date, nor a name of words and numbers such as that of a model."""
 _ENVIRONMENT = re.compile(r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?)(_ID)?$|BEARER_TOKEN")
 _KEY_NAME = re.compile(r"api[_-]?key|access[_-]?key|passw|secret|authorization|credential", re.IGNORECASE)
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s,'\"<>]+", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s,'\"<>]+", re.IGNORECASE)
 _PASSWORD_IN_ADDRESS = re.compile(r":([^\s/:@]+)@[\w.\[]")
 _PATH = re.compile(r"([/~]|[A-Za-z]:\\).*\.[A-Za-z]{2,5}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
