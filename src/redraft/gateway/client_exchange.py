@@ -341,6 +341,7 @@ class ClientExchange:
             if isinstance(item, Answer):
                 self._note_content(item.text)
                 body = dumps(self.wire.answer_body(request, item, int(time())))
+                body = bytes(memoryview(body))  # a copy: `dumps` returns bytes that hold several times their length
                 headers = [(name.encode(), value.encode()) for name, value in item.headers.items()]
                 await self._send_whole(200, [(b"content-type", JSON), *headers], body)
 
@@ -359,8 +360,10 @@ class ClientExchange:
                         await self._send_part(stream.progress(item))
                     case Answer():
                         self._note_content(item.text)
-                        for part in stream.finish(item):
+                        for n, part in enumerate(stream.finish(item), 1):
                             await self._send_part(part)
+                            if n % 256 == 0:
+                                await asyncio.sleep(0)  # (see `_send_whole`)
                         await self._finish()
 
     @asynccontextmanager
@@ -394,6 +397,7 @@ class ClientExchange:
         last = max(0, len(body) - 1) // SENT_BYTES * SENT_BYTES
         for start in range(0, last, SENT_BYTES):  # each waits until the client has read most of those before
             await self._send_part(body[start : start + SENT_BYTES])
+            await asyncio.sleep(0)  # what is sent to a client that leaves waits for nothing: it has to be noticed meanwhile
         self._is_complete = True
         await self._send({"type": "http.response.body", "body": body[last:] if last else body})
 
@@ -489,6 +493,8 @@ async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGe
                     await queue.put(item)
                     await queue.join()  # until it has been dealt with
             await queue.put(None)
+        except asyncio.CancelledError:
+            pass  # (else the task would keep the error, which keeps the frames that it passed, and one of them the task)
         except Exception as error:  # noqa: BLE001  (it is raised below)
             await queue.put(error)
 
