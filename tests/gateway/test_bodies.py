@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+from collections import Counter
 from dataclasses import replace
 
 import orjson
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 from redraft.gateway import bodies, body_worker
 from redraft.gateway.bodies import BodyParser
 from redraft.gateway.body_worker import MAX_BODY_VALUES, PIECE_BYTES, frames, has_too_many_values
+from redraft.gateway.client_exchange import ClientExchange
 from redraft.gateway.config import GatewayLimits
 from redraft.gateway.exchange import GatewayError
+from redraft.gateway.idempotency import FREE_JOINS
 from redraft.gateway.keys import KeyLimits, KeyRing
 
 from .running import PROMPT, config_for, http_client, running
@@ -240,6 +243,29 @@ async def test_a_replay_is_no_further_request(upstream, tmp_path):
         other = await client.post("/chat/completions", json={**body, "top_p": 1})
     assert statuses == [200, 200, 200] and upstream.calls == 1
     assert (other.status_code, other.json()["error"]["code"]) == (429, "rate_limited")
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same body", "another body"])
+async def test_repeats_of_a_request_are_limited(upstream, tmp_path, same):
+    """Few are free, as many as an SDK sends; the others are refused before their body is read."""
+    with KeyRing(tmp_path) as ring:
+        _, key = ring.add("slow", KeyLimits(requests_per_minute=1))
+    headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": "one"}
+    body = {"model": "pass/tiny", "messages": PROMPT}
+    read, read_body = [], ClientExchange._read_body
+
+    async def count(exchange):
+        read.append(exchange)
+        return await read_body(exchange)
+
+    async with running(config_for(tmp_path, upstream.model)) as (url, _), http_client(url, headers=headers) as client:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ClientExchange, "_read_body", count)
+            first = await client.post("/chat/completions", json=body)
+            repeat = body if same else {**body, "top_p": 1}
+            replies = await asyncio.gather(*(client.post("/chat/completions", json=repeat) for _ in range(40)))
+    assert first.status_code == 200 and upstream.calls == 1 and len(read) == 1 + FREE_JOINS
+    assert Counter(reply.status_code for reply in replies) == ({200: FREE_JOINS, 429: 40 - FREE_JOINS} if same else {429: 40})
 
 
 async def test_two_senders_of_large_bodies(upstream, tmp_path, monkeypatch):
