@@ -6,13 +6,14 @@ import json
 import os
 import resource
 import socket
+import struct
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
-from redraft.gateway import acceptor
+from redraft.gateway import acceptor, connections
 
 from .running import PROMPT, config_for, running
 
@@ -164,16 +165,48 @@ async def test_a_refused_client_reads_why(tmp_path, monkeypatch):
         assert 'redraft_gateway_refusals_total{reason="overloaded"} 20.0' in gateway.metrics.text()
 
 
-async def test_a_client_that_leaves_while_it_waits_is_forgotten(tmp_path, monkeypatch):
-    """The connection of one that has closed it takes no place."""
-    room = [False]
-    monkeypatch.setattr(acceptor.Acceptor, "_has_room", lambda self: room[0])
-    async with running(config_for(tmp_path, "http://127.0.0.1:9/v1#tiny")) as (url, gateway):
+async def ask_health(port):
+    """Return the beginning of the reply to a health check."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.closing(writer):
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        async with asyncio.timeout(60):
+            return (await reader.read())[:13]
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    """Every connection finds the gateway full, is refused soon, and is never given up for its silence."""
+    monkeypatch.setattr(acceptor.Acceptor, "_has_room", lambda self: False)
+    monkeypatch.setattr(acceptor, "FULL_SECONDS", 0.01)
+    monkeypatch.setattr(acceptor, "REFUSED_HEAD_SECONDS", 3600.0)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("no_room")
+@pytest.mark.parametrize("how", ["closes", "resets"])
+async def test_a_client_that_leaves_while_it_waits_is_forgotten(tmp_path, monkeypatch, how):
+    """It keeps no place of those that are refused at once, of which there is one here: the next one is answered."""
+    monkeypatch.setattr(acceptor, "REFUSED_AT_ONCE", 1)
+    async with running(config_for(tmp_path, "http://127.0.0.1:9/v1#tiny")) as (url, _):
         port = int(url.rpartition(":")[2].partition("/")[0])
-        with socket.create_connection(("127.0.0.1", port)):
-            pass
-        room[0] = True
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
-        writer.close()
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                if how == "resets":
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert await ask_health(port) == b"HTTP/1.1 200 "
+
+
+@pytest.mark.usefixtures("no_room")
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: "], ids=["silent", "half a head"])
+async def test_silent_clients_keep_nobody_from_being_refused(tmp_path, monkeypatch, sent):
+    """More than are refused at once: their connections end long before those of clients for whom there is room."""
+    monkeypatch.setattr(acceptor, "REFUSED_HEAD_SECONDS", 0.1)
+    async with running(config_for(tmp_path, "http://127.0.0.1:9/v1#tiny")) as (url, _):
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(acceptor.REFUSED_AT_ONCE + 1):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                stack.callback(writer.close)
+                writer.write(sent)
+            assert await ask_health(port) == b"HTTP/1.1 200 "
