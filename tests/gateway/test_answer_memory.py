@@ -92,6 +92,7 @@ async def test_a_client_with_retries_pays_once_for_an_answer_without_room(upstre
 
 def test_a_text_counts_with_its_bytes():
     """Not with its characters."""
+
     class Trace:
         candidates = (Candidate(0, "\N{GRINNING FACE}" * 10, reasoning="\u00fc"),)
 

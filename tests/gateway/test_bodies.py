@@ -75,7 +75,9 @@ DENSE = {
 async def test_the_loop_only_glances_at_a_dense_body(raw, monkeypatch):
     """What needs a closer look, whether it has few values or many, gets it elsewhere: the loop searches no byte of it for texts."""
     searched, parsed, loads = [], [], orjson.loads
-    monkeypatch.setattr(body_worker, "STRING", type("Pattern", (), {"sub": lambda self, new, raw: searched.append(len(raw)) or raw})())
+    monkeypatch.setattr(
+        body_worker, "STRING", type("Pattern", (), {"sub": lambda self, new, raw: searched.append(len(raw)) or raw})()
+    )
     monkeypatch.setattr(orjson, "loads", lambda part: parsed.append(len(part)) or loads(part))
     assert len(raw) <= bodies.LOOP_BYTES
     if raw is DENSE["too many texts"]:

@@ -674,7 +674,9 @@ def test_folder_has_no_more_bytes_than_keep_mb(tmp_path, load):
     assert left == [*range(deleted + 1, number + 1)]
 
 
-@pytest.mark.parametrize("name", ["gateway.journal.bak", "gateway.journal-copy", "requests.db.old", "requests.db2", "gateway.journal.lock.1"])
+@pytest.mark.parametrize(
+    "name", ["gateway.journal.bak", "gateway.journal-copy", "requests.db.old", "requests.db2", "gateway.journal.lock.1"]
+)
 def test_foreign_files_beside_the_store_delete_no_request(tmp_path, name):
     """A copy of the store that somebody keeps in its folder never shrinks, and does not count."""
     store = RequestStore(tmp_path, {"pass/m": Retention("full", megabytes=2)})

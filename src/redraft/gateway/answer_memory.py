@@ -21,9 +21,9 @@ class AnswerMemory:
         self.limit, self.held = limit, 0
         self._held_by: Counter[str] = Counter()
 
-    def check(self, key_id: str) -> None:
-        """Raise GatewayError 503 if there is no room for a byte of a further answer, before anything is paid for it."""
-        if not self._has_room(key_id, 1):
+    def check(self, key_id: str, *, is_held: bool = True) -> None:
+        """Raise GatewayError 503 if there is no room for a byte of an answer that will be held, before anything is paid for it."""
+        if is_held and not self._has_room(key_id, 1):
             raise GatewayError(503, "overloaded", BUSY, retry_after=RETRY_SECONDS)
 
     def hold(self, key_id: str, size: int) -> None:

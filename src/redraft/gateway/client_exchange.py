@@ -259,8 +259,7 @@ class ClientExchange:
         gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
         async with gateway.admission.slot(caller.id):
-            if not body.get("stream"):  # (a stream is not held)
-                gateway.answers.check(caller.id)
+            gateway.answers.check(caller.id, is_held=not body.get("stream"))
             cost = self.routing.pass_cost(model, body, len(self.raw), self.metered)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()

@@ -182,7 +182,7 @@ class RunsInFlight(Generic[T]):
         return None if run is None or run.is_cancelled else run.body_hash
 
     def may_join_freely(self, key: str, caller_id: str) -> bool:
-        """Whether there is a run with this key, and fewer than FREE_JOINS requests have asked this before. Counts those that ask."""
+        """Whether there is a run with this key, and fewer than FREE_JOINS requests have asked this. Counts those that ask."""
         if self.body_hash(key, caller_id) is None:
             return False
         run = self._runs[caller_id, key]
