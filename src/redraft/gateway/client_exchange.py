@@ -127,7 +127,7 @@ class ClientExchange:
         try:
             self.caller = self.gateway.keys.authenticate(self.headers)
             runs, key = self.gateway.runs, self.headers.get("idempotency-key")
-            if key is None or runs.body_hash(key, self.caller.id) is None:
+            if key is None or not runs.may_join_freely(key, self.caller.id):
                 self.gateway.keys.count_request(self.caller)
                 key = None
             self.raw = await self._read_body()
@@ -154,7 +154,8 @@ class ClientExchange:
         finally:
             if watcher:
                 watcher.cancel()
-            self.gateway.answers.free(self._held)
+            if self.caller:
+                self.gateway.answers.free(self.caller.id, self._held)
             self._is_over = True
             seconds = asyncio.get_running_loop().time() - started_at
             self._record(status, error_code, seconds)
@@ -222,6 +223,7 @@ class ClientExchange:
         gateway, caller, request = self.gateway, self.caller, prepared.request
         assert caller
         async with gateway.admission.slot(caller.id):
+            gateway.answers.check(caller.id)
             cost = self.routing.refine_cost(prepared, len(self.raw), self.metered)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=prepared.max_calls)
             end = None
@@ -257,6 +259,7 @@ class ClientExchange:
         gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
         async with gateway.admission.slot(caller.id):
+            gateway.answers.check(caller.id, is_held=not body.get("stream"))
             cost = self.routing.pass_cost(model, body, len(self.raw), self.metered)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()
@@ -439,8 +442,8 @@ class ClientExchange:
 
     def _hold(self, size: int) -> None:
         """Count bytes of an answer until the request has ended. Raises GatewayError 503."""
-        if not self._is_over:  # (a run that other requests have joined may go on for longer)
-            self.gateway.answers.hold(size)
+        if self.caller and not self._is_over:  # (a run that other requests have joined may go on for longer)
+            self.gateway.answers.hold(self.caller.id, size)
             self._held += size
 
     def _note_content(self, answer: str) -> None:

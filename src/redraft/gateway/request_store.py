@@ -46,6 +46,8 @@ from .request_table import RequestFacts, RequestOutcomeName, RequestTable, find_
 
 JOURNAL = "gateway.journal"
 TABLE = "requests.db"
+COMPANIONS = ("", "-wal", "-shm", ".pending")
+"""The ends of the names of the files that limits count; others beside them are none of the store's."""
 HOUR, DAY = 3600.0, 86_400.0
 MEGABYTE = 10**6
 MAINTENANCE_SECONDS = 60.0
@@ -224,7 +226,7 @@ class RequestStore:
         return self._journal.size + self._table.size + sum(others.values())
 
     def _file_sizes(self) -> dict[str, int]:
-        return {path.name: size_of(path) for name in (JOURNAL, TABLE) for path in self.folder.glob(f"{name}*")}
+        return {f"{name}{end}": size_of(self.folder / f"{name}{end}") for name in (JOURNAL, TABLE) for end in COMPANIONS}
 
     def _remove_remains(self) -> None:
         """Write the journal again if something of it was deleted: `erase` leaves copies that SQLite made of a text earlier."""
