@@ -26,7 +26,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, Literal, Self, TypeAlias
@@ -52,6 +52,7 @@ MAX_LIMIT = 1e9
 MAX_KEY_TEXT = 300  # characters of a key that a client sends; ours have 46
 POLL_SECONDS = 0.25
 BURST_SECONDS = 10.0  # seconds' worth of requests that a client may send at once
+LOG_SECONDS = 60.0
 RETRY_SETTLE = 5.0  # seconds after which requests in progress may have returned what they reserved
 DAY = 86400
 NANO = 10**9
@@ -280,6 +281,7 @@ class KeyStore:
         self._clock, self._monotonic = clock, monotonic_clock
         self._buckets: dict[str, tuple[float, TokenBucket]] = {}
         self._unsettled: list[tuple[int, Charge]] = []  # those that the disk did not take
+        self._log_again_at = -inf
         with ExitStack() as stack:
             self._database = KeyDatabase(path)
             stack.callback(self._database.close)
@@ -297,9 +299,21 @@ class KeyStore:
         """Whether requests need no key."""
         return not self._keys if self._require_keys is None else not self._require_keys
 
+    @contextmanager
+    def _unavailable_as_503(self) -> Iterator[None]:
+        """Translate a StoreError, which names a file, to an error for clients. The log has it once a minute."""
+        try:
+            yield
+        except StoreError as error:
+            if (now := self._monotonic()) >= self._log_again_at:
+                self._log_again_at = now + LOG_SECONDS
+                gateway_log.error("%s", error)
+            message = "the keys and budgets of the gateway cannot be read or written at present"
+            raise GatewayError(503, "budgets_unavailable", message, retry_after=RETRY_SETTLE) from error
+
     def authenticate(self, headers: Mapping[str, str]) -> Caller:
         """Return who sends a request with these headers (names in lower case). Raises GatewayError 401."""
-        with _unavailable_as_503():
+        with self._unavailable_as_503():
             self._refresh()
         now, problem = self._clock(), ""
         for text in _credentials(headers):
@@ -329,14 +343,14 @@ class KeyStore:
         """
         if not caller.id:
             return KeyReservation(self, None, calls)
-        with _unavailable_as_503():
+        with self._unavailable_as_503():
             self._refresh()
         key, now = self._by_id.get(caller.id), self._clock()
         state = key.state(now) if key else "unknown"
         if key is None or state != "active":
             raise GatewayError(401, "invalid_api_key", f"key {caller.name!r} is {state}", should_retry=False)
         charge = Charge(_nanodollars(cost), calls)
-        with _unavailable_as_503():
+        with self._unavailable_as_503():
             self._settle_again()
             account = (key.id, int(now // DAY))
             limited: list[Period] = [period for period in PERIODS if key.limits.budget(period) != (None, None)]
@@ -393,17 +407,6 @@ class KeyStore:
             message = f"key {key.name!r} may send {per_minute:g} requests per minute"
             raise GatewayError(429, "rate_limited", message, retry_after=wait)
         bucket.consume(1)
-
-
-@contextmanager
-def _unavailable_as_503() -> Iterator[None]:
-    """Translate a StoreError, which names a file, to an error for clients."""
-    try:
-        yield
-    except StoreError as error:
-        gateway_log.error("%s", error)
-        message = "the keys and budgets of the gateway cannot be read or written at present"
-        raise GatewayError(503, "budgets_unavailable", message, retry_after=RETRY_SETTLE) from error
 
 
 def _credentials(headers: Mapping[str, str]) -> list[str]:
