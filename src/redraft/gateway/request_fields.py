@@ -46,7 +46,7 @@ DENIED_PARAMETERS: Mapping[str, str] = {
     **dict.fromkeys(("best_of", "use_beam_search", "echo"), f"the gateway returns one answer; {PASS_HINT}"),
 }
 """Other parameters that a refinement does not send: the gateway's own, or those that defeat what it does."""
-NOTHING = ([], {}, "")
+NOTHING: tuple[Any, ...] = ([], {}, "")
 """Values with which a field that chooses the route chooses nothing."""
 CHAT_FIELDS = frozenset(
     (

@@ -36,7 +36,7 @@ class InputLimits:
     image_tokens: int
     is_stated: bool = False
 
-    def tokens(self, size: int, request: MeteredRequest | None) -> float:
+    def tokens(self, size: float, request: MeteredRequest | None) -> float:
         """Return the most input tokens of a request of so many bytes; those that may cost more count for more.
 
         Tokenizers work on bytes or longer texts: no script has more than a token for each byte.
