@@ -174,13 +174,13 @@ class ClientExchange:
         target = self.routing.find(body.get("model"), self.caller)
         body = self._sendable_body(body, target)
         if isinstance(target, ServedModel):
-            await self._relay(self._passed_items(target, body, self.raw, self.routing.retention(target)))
+            await self._relay(self._passed_items(target, body, self.routing.retention(target)))
             return
         request = self.wire.parse(body)
         served = check_forwarding(self.routing, request, target.profile)
         if served:
             retention = self.routing.retention(target)
-            await self._relay(self._passed_items(served, forwarded_body(request, served), None, retention))
+            await self._relay(self._passed_items(served, forwarded_body(request, served), retention))
             return
         prepared = target.prepare(request, self.trace_id)
         async with aclosing(await self._join_run(self._refined_items(target, prepared))) as items:
@@ -252,15 +252,13 @@ class ClientExchange:
                 self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation))
                 self._count_failures(prepared)
 
-    async def _passed_items(
-        self, model: ServedModel, body: Mapping[str, Any], raw: bytes | None, retention: Retention
-    ) -> AsyncGenerator[Any, None]:
+    async def _passed_items(self, model: ServedModel, body: Mapping[str, Any], retention: Retention) -> AsyncGenerator[Any, None]:
         """Yield that a request is admitted, the head of the model's reply, and the parts of its body."""
         gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
         async with gateway.admission.slot(caller.id):
             gateway.answers.check(caller.id, is_held=not body.get("stream"))
-            cost = self.routing.pass_cost(model, body, len(self.raw), self.metered)
+            cost = self.routing.pass_cost(model, self.wire.name, body, len(self.raw), self.metered)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()
             try:
@@ -270,7 +268,7 @@ class ClientExchange:
                 yield AdmittedRequest(self.trace_id)
                 with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
                     with call.as_current(), ledger:
-                        reply = await self.routing.passing.forward(model, self.wire.name, body, raw, headers=self.headers)
+                        reply = await self.routing.passing.forward(model, self.wire.name, body, headers=self.headers)
                     try:
                         yield ReplyHead(reply.headers, reply.is_stream)
                         async for part in reply:

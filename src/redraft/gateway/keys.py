@@ -26,7 +26,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
-from math import ceil, inf, isfinite
+from math import ceil, inf, isnan
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, Literal, Self, TypeAlias
@@ -337,9 +337,9 @@ class KeyStore:
     def reserve(self, caller: Caller, *, cost: float | None, calls: int) -> KeyReservation:
         """Set aside the most that a request may cost in USD (None: unknown) and the calls to models that it may make.
 
-        Raises GatewayError: 401 if the key is no longer valid, 429 above its rate or while other requests have reserved the rest,
-        402 if the budget of the day or the month is exhausted or cannot be enforced because the cost is unknown, 503 if the file
-        cannot be written.
+        Raises GatewayError: 401 if the key is no longer valid, 429 while other requests have reserved the rest of its budget, 402
+        if the budget of the day or the month is exhausted or cannot be enforced because the cost is unknown, 503 if the file cannot
+        be written.
         """
         if not caller.id:
             return KeyReservation(self, None, calls)
@@ -418,9 +418,9 @@ def _credentials(headers: Mapping[str, str]) -> list[str]:
 
 def _nanodollars(cost: float | None) -> int | None:
     """Return an amount in USD in nanodollars, rounded up; None for an unknown one, and for what is no amount."""
-    if cost is None or not isfinite(cost) or cost < 0:
+    if cost is None or isnan(cost) or cost < 0:
         return None
-    return min(ceil(cost * NANO), MAX_NANODOLLARS)
+    return ceil(min(cost * NANO, MAX_NANODOLLARS))
 
 
 def _check_budget(key: StoredKey, period: Period, spending: Spending, charge: Charge, seconds_left: float) -> None:
