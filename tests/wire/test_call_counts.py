@@ -97,7 +97,9 @@ SENT = {
 }
 
 
-ENDS = [(case, ends) for case in SENT for ends in ("timeout", "deadline", "cancel") if (case, ends) != ("no descriptors", "timeout")]
+ENDS = [
+    (case, ends) for case in SENT for ends in ("timeout", "deadline", "cancel") if (case, ends) != ("no descriptors", "timeout")
+]
 """A wait for a descriptor is none of the timeout."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from random import Random
@@ -33,7 +33,7 @@ from .bodies import BodyParser
 from .config import Retention, ServedModel
 from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire
 from .idempotency import RunsInFlight
-from .keys import Caller, KeyStore
+from .keys import Caller, KeyReservation, KeyStore
 from .metrics import GatewayMetrics
 from .passing import FORWARDED_HEADERS
 from .refining import PreparedRequest, ProfileRefiner, answer_request, forwarded_body
@@ -248,8 +248,7 @@ class ClientExchange:
                 end = RequestEnd(500, "internal_error", prepared.log.usage)
                 raise
             finally:
-                reservation.settle(self._chargeable_usage(prepared.log.usage))
-                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation))
+                self._settle(reservation, end or RequestEnd(*self._end_of_cancellation), prepared.log.usage)
                 self._count_failures(prepared)
 
     async def _passed_items(self, model: ServedModel, body: Mapping[str, Any], retention: Retention) -> AsyncGenerator[Any, None]:
@@ -299,13 +298,16 @@ class ClientExchange:
                 end = RequestEnd(500, "internal_error", ledger.total_usage)
                 raise
             finally:
-                reservation.settle(self._chargeable_usage(ledger.total_usage))
-                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation, ledger.total_usage))
+                usage = ledger.total_usage
+                self._settle(reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage)
 
-    def _chargeable_usage(self, usage: Usage) -> Usage:
-        """Return what the key is charged: with what the operator asks for fields and tools in each call that used tokens."""
-        added = self.metered.usd * usage.calls if self.metered and usage.tokens else 0.0
-        return usage.with_cost(usage.cost + added) if usage.cost is not None else usage
+    def _settle(self, reservation: KeyReservation, end: RequestEnd, usage: Usage) -> None:
+        """Charge and record a request, with what the operator asks for fields and tools in each call that used tokens."""
+        if self.metered and self.metered.usd and usage.tokens and usage.cost is not None:
+            usage = usage.with_cost(usage.cost + self.metered.usd * usage.calls)
+            end = replace(end, usage=usage)
+        reservation.settle(usage)
+        self.facts = self.gateway.store.finish(self.trace_id, end)
 
     def _count_failures(self, prepared: PreparedRequest) -> None:
         """Count the failed calls of a refinement."""

@@ -62,7 +62,7 @@ MESSAGE_LISTS: tuple[Place, ...] = ((None, "messages"), (None, "input"))
 _ROUTING_NAMES = plain_names((*ROUTING_FIELDS, "model"))
 _COUNTED_NAMES = plain_names(COUNTED_NAMES)
 _PART_NAMES = plain_names(PART_NAMES)
-_DATE = re.compile(r"_\d{8}$", re.ASCII)
+_DATE = re.compile(r"_(?:\d{8}|\d{4}_\d{2}_\d{2})$", re.ASCII)
 _NOT_PRINTED = re.compile(r"[^\w.:-]", re.ASCII)
 
 
