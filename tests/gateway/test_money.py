@@ -5,6 +5,7 @@ A server stands in for the provider: it charges for what a request names, as pro
 
 import asyncio
 import json
+import re
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -311,8 +312,19 @@ async def test_what_the_operator_prices_is_reserved_and_charged(tmp_path, provid
         provider.release.set()
         assert (await task).status_code == 200
         await until(lambda: not spending(tmp_path, key)[1])
-        assert spending(tmp_path, key)[0] == pytest.approx(0.25 + (12 * 2.5 + 5 * 10) / 1e6)
+        charged = pytest.approx(0.25 + (12 * 2.5 + 5 * 10) / 1e6)
+        assert spending(tmp_path, key)[0] == charged
+        metrics = (await client.get(client.base_url.join("/metrics"))).text
+        assert float(re.search(r"^redraft_gateway_cost_usd_total\{.*\} (\S+)$", metrics, re.M)[1]) == charged
     assert provider.requests[0][1]["service_tier"] == "priority"
+
+
+@pytest.mark.parametrize("kind", ["web_search", "web_search_20250305", "web_search_2025_08_26"])
+def test_a_tool_is_priced_with_or_without_its_date(kind):
+    """As Anthropic and OpenAI write it."""
+    model = ServedModel("m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, tool_prices={"web_search": 0.05})
+    metered = meter_request({"input": "x", "tools": [{"type": kind}]}, "responses", model)
+    assert (metered.left_out, metered.usd) == ((), 0.05)
 
 
 # ---- tools
