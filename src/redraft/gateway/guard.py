@@ -219,7 +219,7 @@ class BodyReader:
             added = len(message.get("body", b""))
             self._guard.check_body(self.size + added, added)
         except GatewayError as error:
-            self.error = error
+            self.error = error.copy()
             raise
         self.size += added
         self._is_complete = not message.get("more_body", False)
@@ -227,7 +227,7 @@ class BodyReader:
 
     async def _next_part(self) -> Message:
         if self.error is not None:
-            raise self.error
+            raise self.error.copy()
         try:
             async with asyncio.timeout_at(self._deadline):
                 return await self._receive()

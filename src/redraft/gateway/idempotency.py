@@ -59,7 +59,7 @@ class SharedRun(Generic[T]):
                 self.size += item_size(item)
                 self._notify()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (every reader raises it)
-            self.error = error
+            self.error = _error_for_reader(error)
         finally:
             self.is_done = True
             self._notify()
@@ -106,15 +106,7 @@ class SharedRun(Generic[T]):
 def _error_for_reader(error: BaseException) -> BaseException:
     """Return the error that a reader raises: a copy, since each reader adds its own traceback."""
     if isinstance(error, GatewayError):
-        return GatewayError(
-            error.status,
-            error.code,
-            error.message,
-            param=error.param,
-            retry_after=error.retry_after,
-            should_retry=error.should_retry,
-            headers=error.headers,
-        )
+        return error.copy()
     if isinstance(error, asyncio.CancelledError):
         return GatewayError(503, "cancelled", "the run of this request was cancelled", should_retry=True)
     return error
