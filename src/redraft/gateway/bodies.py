@@ -27,7 +27,7 @@ from .exchange import SHORTAGE_RETRY_AFTER, GatewayError, invalid_request
 LOOP_BYTES = 8 * 2**20  # the largest body that the event loop reads itself
 WRITE_BYTES = 2**20  # of a body, at once
 PROCESSES = 2  # that read bodies at a time
-LIMIT_SIGNALS = frozenset({-signal.SIGKILL, -getattr(signal, "SIGXCPU", signal.SIGKILL)})
+LIMIT_SIGNALS = frozenset(-getattr(signal, name) for name in ("SIGKILL", "SIGXCPU") if hasattr(signal, name))
 """How a process ends that takes too much memory or time."""
 gateway_log = log.getChild("gateway")
 

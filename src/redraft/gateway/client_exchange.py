@@ -154,7 +154,7 @@ class ClientExchange:
         finally:
             if watcher:
                 watcher.cancel()
-            if self.caller:
+            if self.caller and self._held:
                 self.gateway.answers.free(self.caller.id, self._held)
             self._is_over = True
             seconds = asyncio.get_running_loop().time() - started_at
