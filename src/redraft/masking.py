@@ -41,7 +41,7 @@ _ENVIRONMENT = re.compile(r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|C
 _KEY_NAME = re.compile(r"api[_-]?key|access[_-]?key|passw|secret|authorization|credential", re.IGNORECASE)
 _LISTED_NAME = re.compile(r"(?:^|(?<=\s))([^\s=:]+)\s*[=:](?!=|\s*$)")
 _SCHEMES = frozenset({"bearer", "basic", "token", "digest", "negotiate", "apikey", "api-key", "key"})
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s,'\"<>]+", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s,'\"<>]+", re.IGNORECASE)
 _PASSWORD_IN_ADDRESS = re.compile(r":([^\s/:@]+)@[\w.\[]")
 _PATH = re.compile(r"([/~]|[A-Za-z]:\\).*\.[A-Za-z]{2,5}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
