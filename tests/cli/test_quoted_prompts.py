@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from redraft.cli.operations.batch_view import without_upstream_text
+
 from .chat_server import is_judging, verdict
 
 SECRET = "THE-PATIENT-4711"
@@ -24,6 +26,8 @@ ERRORS = {  # what an endpoint answers, with what it was asked in it
     "no choices": lambda asked: json.dumps({"choices": [], asked: asked}).encode(),
     "a page": lambda asked: f"<html><title>{asked}</title>{asked}</html>".encode(),
     "a refusal": lambda asked: {"content": None, "refusal": f"not {asked}"},
+    "a redirect": lambda asked: (302, "no", {"Location": f"https://example.com/{asked.split()[0]}/x"}),
+    "a role": lambda asked: {"role": asked[:20], "content": "Hello"},
     "no answer": lambda asked: {"content": "", "reasoning_content": asked},
 }
 QUICK = ("--give-up-after", "0.5", "--deadline", "4")
@@ -80,3 +84,31 @@ def test_no_prompt_is_on_stderr(redraft, serve, command, form, kind):
     assert done.returncode in (1, 2, 3), done.err
     assert SECRET not in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("m: status 302 redirects to https://h/{s}: redirects are not followed", "m: status 302 redirects"),
+        ("m: status 502 {s}", "m: status 502"),
+        ("m: status 400, {s}", "m: status 400"),
+        (
+            "down since 12:01: m: status 503: {s}; probing it until it answers",
+            "down since 12:01: m: status 503; probing it until it answers",
+        ),
+        ("m: sent a message with role '{s}'", "m: sent a message"),
+        ("m: sent a choice without a message: {s}", "m: sent a choice without a message"),
+        ("m: sent an answer {s}", "m: sent an answer"),
+        ("m: sent a web page instead of an answer: '{s}'", "m: sent a web page instead of an answer"),
+        ("m: sent no text (finish_reason '{s}')", "m: sent no text"),
+        ("m: broke off with an error: {s}", "m: broke off with an error"),
+        ("m called a tool instead of answering: {s}", "m called a tool instead of answering"),
+        ("m: the response through the proxy h:1 is not HTTP: {s}", "m: the response through the proxy h:1 is not HTTP"),
+        ("m returned int, expected text: {s}", "m returned int, expected text"),
+        ("m: cannot be reached: connection refused", "m: cannot be reached: connection refused"),
+        ("rows.jsonl cannot be read: no such file", "rows.jsonl cannot be read: no such file"),
+    ],
+)
+def test_what_a_message_quotes_of_an_endpoint_is_left_out(message, shown):
+    """What was wrong stays, whatever separates it from the text of the endpoint."""
+    assert without_upstream_text(message.format(s=f"{SECRET}\nof: (mine)")) == shown

@@ -288,7 +288,8 @@ def report_data(report: BatchReport, *, quote_errors: bool = True) -> dict[str, 
 
 
 _QUOTATION = re.compile(
-    r"(?P<what>: (?:status \d{3}|sent (?:an?|no) [^:'\"]{1,60}?))(?::|, with| \().*?(?P<rest>; probing it until it answers)?$",
+    r"(?P<what>: status \d{3}(?: redirects)?|: sent (?:an?|no)(?: (?!with )[a-z_-]{1,24}){0,8}|\bbroke off with an error"
+    r"|\bcalled a tool instead of answering|\bis not HTTP|\bexpected text)(?!\w).*?(?P<rest>; probing it until it answers)?$",
     re.DOTALL,
 )
 
