@@ -88,7 +88,7 @@ def test_a_batch_that_found_no_room_says_so(redraft, serve, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [8, 10, 12, 14, 16, 18])
+@pytest.mark.parametrize("limit", [8, 10, 12, 14, 16])
 def test_a_command_that_can_open_no_file_was_used_rightly(redraft, limit):
     """It ends with 1, not with 2, which says that the command line is wrong."""
     write_rows(redraft.folder, 3)
