@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from functools import reduce
 
 import pytest
 from hypothesis import given
@@ -201,6 +202,22 @@ def test_no_two_adjacent_messages_have_the_same_role(messages):
     assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
     assert pieces(joined) == pieces(messages)
     assert merge_adjacent(joined) is joined
+
+
+MESSAGES = st.fixed_dictionaries(
+    {
+        "role": st.sampled_from(["user", "assistant", "system", "tool"]),
+        "content": st.sampled_from(["", "one", None]) | st.lists(st.just({"type": "text", "text": "part"}), max_size=2),
+    },
+    optional={"name": st.sampled_from(["ann", "bob"]), "tool_calls": st.just([{"id": "1"}])},
+)
+
+
+@given(st.lists(MESSAGES, max_size=6))
+def test_messages_joined_at_once(messages):
+    """Are what they are joined one by one."""
+    one_by_one = reduce(lambda joined, message: merge_adjacent((*joined, message)), messages, ())
+    assert merge_adjacent(tuple(messages)) == one_by_one
 
 
 def pieces(messages):

@@ -214,7 +214,7 @@ async def work(gateway, keys, seen, chance):
 
 def headers(what, keys, chance):
     found = {"Authorization": f"Bearer {keys[what.key]}"}
-    if "refine" in what.name and chance.random() < 0.1:
+    if "refine" in what.name and "large" not in what.name and chance.random() < 0.1:  # (large ones fill the memory for replays)
         found["Idempotency_Key"] = f"{what.name.replace(' ', '-')}-{chance.randrange(8)}"
     return found
 

@@ -66,7 +66,10 @@ async def grade(
     """
     report = (await grade_tasks([_task_of(sample, "sample")], graders, judge, answer=answer, settings=settings, names=[""]))[0]
     if report.error:
-        raise report.error
+        try:
+            raise report.error
+        finally:
+            del report  # which keeps the error, whose traceback keeps this frame
     return report
 
 

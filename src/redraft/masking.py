@@ -39,7 +39,9 @@ _RANDOM_KEY = re.compile(
 """Matches what looks like a random key; not a date, nor a name of words and numbers such as that of a model."""
 _ENVIRONMENT = re.compile(r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?)(_ID)?$|BEARER_TOKEN")
 _KEY_NAME = re.compile(r"api[_-]?key|access[_-]?key|passw|secret|authorization|credential", re.IGNORECASE)
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s,'\"<>]+", re.IGNORECASE)
+_LISTED_NAME = re.compile(r"(?:^|(?<=\s))([^\s=:]+)\s*[=:](?!=|\s*$)")
+_SCHEMES = frozenset({"bearer", "basic", "token", "digest", "negotiate", "apikey", "api-key", "key"})
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s,'\"<>]+", re.IGNORECASE)
 _PASSWORD_IN_ADDRESS = re.compile(r":([^\s/:@]+)@[\w.\[]")
 _PATH = re.compile(r"([/~]|[A-Za-z]:\\).*\.[A-Za-z]{2,5}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
@@ -269,8 +271,8 @@ def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
         if _ENVIRONMENT.search(name.upper()):
             if not _PATH.fullmatch(value.strip()):
                 yield value.strip()
-        elif name.upper().endswith("_HEADERS"):
-            yield from _secrets_in_header_list(value)
+        elif name.upper().endswith(("_HEADERS", "_ATTRIBUTES")):  # most attributes are ordinary words
+            yield from _secrets_in_list(value, MIN_WORD_FRAGMENT if name.upper().endswith("_HEADERS") else maxsize)
         elif "@" in value or "://" in value:
             for url in _URL.findall(value):
                 yield from secrets_in_url(url)
@@ -278,14 +280,24 @@ def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
                 yield from {password, unquote(password)}
 
 
-def _secrets_in_header_list(text: str) -> Iterator[str]:
-    """Yield the secrets in a variable that lists headers, as NAME=VALUE or NAME: VALUE, also where the list is malformed."""
+def _secrets_in_list(text: str, min_length: int) -> Iterator[str]:
+    """Yield the secrets in a variable that lists headers or attributes, as NAME=VALUE or NAME: VALUE, also where it is malformed.
+
+    After a secret name a word counts if it is alone or long, elsewhere from `min_length` characters on.
+    """
     for part in re.split(r"[,;\n]", text):
-        name, value = re.split("[=:]", part, maxsplit=1) if re.search("[=:]", part) else ("", part)
-        for form in (value.strip(), unquote(value).strip()):
-            secret = form.rpartition(" ")[2]
-            if SECRET_NAME.search(name) or len(secret) >= MIN_WORD_FRAGMENT:
-                yield secret
+        for form in {part, unquote(part)}:
+            unnamed, *pairs = _LISTED_NAME.split(form)
+            is_named = any(map(SECRET_NAME.search, unnamed.split()))
+            for name, value in zip(["", *pairs[::2]], [unnamed, *pairs[1::2]], strict=True):
+                if is_named and len(name) >= MIN_WORD_FRAGMENT:  # the end of the last value looks like a name
+                    yield name
+                is_named = bool(SECRET_NAME.search(name)) if name else is_named
+                words = [word for word in value.split() if word.lower() not in _SCHEMES]
+                least = MIN_FRAGMENT if is_named else min_length
+                yield from (word for word in {*words, *re.split(r"[\s=:]+", value)} if len(word) >= least)
+                if is_named and name and len(words) == 1 and min_length < maxsize:
+                    yield words[0]
 
 
 def _encodings(secret: str) -> set[bytes]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 TAG_NAMES = ("think", "thinking", "thought", "thoughts", "seed:think")
+_ORDINARY_WORDS = frozenset(("<thinking>", "<thought>", "<thoughts>"))  # a story may have them: reasoning only before the answer
 _TOKEN_PAIRS = (
     ("[THINK]", "[/THINK]"),  # Mistral
     ("<|channel>thought", "<channel|>"),  # Gemma
@@ -51,6 +52,11 @@ _BLANKS = frozenset(" \t")
 _QUOTES = frozenset("`'\"\u201c\u2018(")
 _AFTER_QUOTED = frozenset("`'\"\u201d\u2019)\\")
 _NOT_SPACE = re.compile(r"\S")
+_STOPS = frozenset(".!?)")
+_TAG = re.compile(r"</?[A-Za-z][\w:-]{0,60}>")
+_PATTERN_ENDS = (".*?", ".*)", "]*?", "]*)", "*?)")  # of a regular expression
+_STRING_BEGINS = frozenset(" \t\n([{=,:+")  # what is before the quotation mark of a text in code
+_LONGEST_STRING = 200
 
 
 class SplitText(NamedTuple):
@@ -109,7 +115,21 @@ def _begins_block(text: str, start: int) -> bool:
     before = text[start - 1]
     if before in _SENTENCE_ENDS or before == ")" or (before.isascii() and before.isalnum()):
         return True
-    return _begins_something(text, start) and not text[max(0, start - 9) : start].rstrip().endswith(":")
+    return _begins_something(text, start) and not _is_announced(text, start)
+
+
+def _is_announced(text: str, start: int) -> bool:
+    """Whether an example follows, as after "for example:", also in bold, or after the beginning of a block in YAML."""
+    return text[max(0, start - 9) : start].rstrip(" \t\r\n*_").endswith((":", "\uff1a", "|"))
+
+
+def _is_in_string(text: str, start: int, end: int) -> bool:
+    """Whether a mark is between single quotation marks as code has them, or after a regular expression."""
+    opening, closing = text.rfind("'", max(0, start - _LONGEST_STRING), start), text.find("'", end, end + _LONGEST_STRING)
+    if opening < 0 or closing < 0 or "\n" in text[opening:closing]:
+        return text[max(0, start - 3) : start].endswith(_PATTERN_ENDS)
+    before = text[max(0, opening - 3) : opening].rstrip("rbfuRBFU")
+    return (not before or before[-1] in _STRING_BEGINS) and not text[closing + 1 : closing + 2].isalnum()
 
 
 def _is_mentioned(text: str, end: int) -> bool:
@@ -161,8 +181,9 @@ def _split_tags(text: str, more_tags: tuple[str, ...]) -> SplitText:
             if end is None and not is_mentioned:  # it never ends
                 return SplitText("", _join([*blocks, text[mark.end :]]), "other")
         else:
-            is_quoted = quotes.is_quoted_at(mark.start)
-            is_certain = not is_quoted and not quotes.has_brace  # (after a brace, the text may be JSON)
+            is_quoted = quotes.is_quoted_at(mark.start) or _is_in_string(text, mark.start, mark.end)
+            is_certain = not (is_quoted or quotes.may_be_data or quotes.strings % 2)
+            is_certain = is_certain and (bool(more_tags) or mark.pair not in _ORDINARY_WORDS)
             if is_certain and _begins_block(text, mark.start) and not _is_mentioned(text, mark.end):
                 end = used_ends[n] if used_ends[n] is not None else any_ends[n]
         if end is None:
@@ -213,7 +234,7 @@ def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]
 def _ends_template_block(text: str, mark: _Mark, text_start: int, quotes: _QuoteTracker) -> bool:
     """Whether an end without a beginning ends reasoning that the chat template began, in the prompt."""
     after = text[mark.end : mark.end + 1]
-    if after in _LISTING:
+    if after in _LISTING or (after in _STOPS and (mark.end + 1 == len(text) or text[mark.end + 1].isspace())):
         return False
     if text_start >= mark.start:  # (nothing before it: it is the whole text, or a sentence about it)
         return _text_start(text, mark.end) < len(text) and not _is_mentioned(text, mark.end)
@@ -223,20 +244,22 @@ def _ends_template_block(text: str, mark: _Mark, text_start: int, quotes: _Quote
     before = text[mark.start - 1]
     is_attached = not before.isspace() and before not in _OPENING and after != "'"
     if before.isalnum() and not before.isascii():  # (in some scripts words are not separated)
-        is_attached = after in {"", "\n", "\r"}
-    return not is_quoted and (is_attached or _begins_something(text, mark.start))
+        is_attached = after in {"\n", "\r"}
+    is_end = not is_quoted and (is_attached or _begins_something(text, mark.start))
+    return is_end and not _is_in_string(text, mark.start, mark.end)
 
 
 class _QuoteTracker:
     """Tracks whether a position in a text is in a code fence, or in backticks or quotation marks on its line.
 
-    `fences`, `depth` and `has_brace`: the fences, the open braces and whether there was a brace, up to the position.
+    What was there up to the position: `fences`, `strings` (triple quotation marks of Python), open braces (`depth`), and whether
+    there was a brace or a tag, so that the text `may_be_data` (JSON or XML).
     """
 
     def __init__(self, text: str, at: int = 0) -> None:
         self._text, self._at = text, at
-        self._ticks = self._quotes = self.fences = self.depth = 0
-        self.has_brace = False
+        self._ticks = self._quotes = self.strings = self.fences = self.depth = 0
+        self.may_be_data = False
 
     def skip_to(self, at: int) -> None:
         """Leave out what is between here and a later position."""
@@ -250,9 +273,10 @@ class _QuoteTracker:
     def _advance(self, at: int) -> None:
         more, self._at = self._text[self._at : at], at
         opened = more.count("{")
-        self.has_brace = self.has_brace or opened > 0
+        self.may_be_data = self.may_be_data or opened > 0 or _TAG.search(more) is not None
         self.depth += opened - more.count("}")
         self.fences += more.count("```") + more.count("~~~")
+        self.strings += more.count('"""') + more.count("'''")
         _, is_new_line, line = more.rpartition("\n")
         self._ticks = line.count("`") - 3 * line.count("```") + (0 if is_new_line else self._ticks)
         self._quotes = line.count('"') + (0 if is_new_line else self._quotes)
@@ -286,7 +310,8 @@ def _harmony_headers(text: str) -> list[re.Match[str]]:
     for header in _HARMONY_HEADER.finditer(text):
         may_be_quoted = headers[-1]["channel"] == "final" if headers else text_start < header.start()
         is_whole = header[0].startswith(("<|end|>", "<|return|>", "<|call|>", "<|start|>"))
-        if may_be_quoted and (not is_whole or quotes.is_quoted_at(header.start())):
+        is_announced = not headers and header[0].startswith("<|start|>") and _is_announced(text, header.start())
+        if may_be_quoted and (not is_whole or is_announced or quotes.is_quoted_at(header.start())):
             continue
         headers.append(header)
         quotes.skip_to(header.end())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -66,6 +67,17 @@ def test_small_and_large_amounts_are_readable(redraft, limits, cost, shown):
     [head, row] = redraft("keys").out.splitlines()
     assert row.split("\t")[3 : 3 + len(shown)] == shown
     assert ("USD this month" in head) is any("month" in word for word in limits)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 240])
+def test_the_list_is_readable_on_every_terminal(redraft, monkeypatch, width):
+    """Where the columns do not fit, each key has a line for each of them."""
+    redraft("keys", "add", "chat-app", "--usd-per-day", "5", "--usd-per-month", "1234.5", "--profile", "refine/fast")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = re.sub(r"\x1b\[[0-9;]*m", "", redraft("keys").out)
+    assert all(word in out for word in ("chat-app", "active", "0 of 5.00", "0 of 1,234.50", "refine/fast", "never"))
+    assert ("name" in out.splitlines()[0]) == (width == 240)
 
 
 def test_a_key_is_revoked_by_name_or_id(redraft):

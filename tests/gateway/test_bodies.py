@@ -1,7 +1,10 @@
 """Bodies of requests: the rate of a key before they are read, their values before they are built, large ones in another process."""
 
 import asyncio
+import errno
 import json
+import os
+from collections import Counter
 from dataclasses import replace
 
 import orjson
@@ -13,8 +16,10 @@ from hypothesis import strategies as st
 from redraft.gateway import bodies, body_worker
 from redraft.gateway.bodies import BodyParser
 from redraft.gateway.body_worker import MAX_BODY_VALUES, PIECE_BYTES, frames, has_too_many_values
+from redraft.gateway.client_exchange import ClientExchange
 from redraft.gateway.config import GatewayLimits
 from redraft.gateway.exchange import GatewayError
+from redraft.gateway.idempotency import FREE_JOINS
 from redraft.gateway.keys import KeyLimits, KeyRing
 
 from .running import PROMPT, config_for, http_client, running
@@ -55,6 +60,32 @@ async def test_values_are_counted_before_they_are_built(raw, monkeypatch):
     monkeypatch.setattr(orjson, "loads", lambda raw: pytest.fail("it was parsed"))
     with pytest.raises(GatewayError, match=f"more than {MAX_BODY_VALUES:,} values"):
         await BodyParser().parse(raw)
+
+
+QUOTES = b'{"a":[' + b'",",' * (MAX_BODY_VALUES - 10) + b"1]}"
+DENSE = {
+    "texts of commas": QUOTES,
+    "and one large text": QUOTES[:-2] + b',"' + b"x" * 7 * MIB + b'"]}',
+    "prose of commas": json.dumps({"a": ", [{" * MANY}).encode(),
+    "too many texts": b"[" + b'",",' * 3 * MANY + b"1]",
+}
+
+
+@pytest.mark.parametrize("raw", DENSE.values(), ids=DENSE)
+async def test_the_loop_only_glances_at_a_dense_body(raw, monkeypatch):
+    """What needs a closer look, whether it has few values or many, gets it elsewhere: the loop searches no byte of it for texts."""
+    searched, parsed, loads = [], [], orjson.loads
+    monkeypatch.setattr(
+        body_worker, "STRING", type("Pattern", (), {"sub": lambda self, new, raw: searched.append(len(raw)) or raw})()
+    )
+    monkeypatch.setattr(orjson, "loads", lambda part: parsed.append(len(part)) or loads(part))
+    assert len(raw) <= bodies.LOOP_BYTES
+    if raw is DENSE["too many texts"]:
+        with pytest.raises(GatewayError, match="values"):
+            await BodyParser().parse(raw)
+    else:
+        assert await BodyParser().parse(raw) == loads(raw)
+    assert searched == [] and max(parsed, default=0) <= PIECE_BYTES
 
 
 @pytest.mark.parametrize("raw", FEW.values(), ids=FEW)
@@ -113,6 +144,41 @@ async def test_a_large_body_that_is_refused(raw, code, message):
     with pytest.raises(GatewayError, match=message) as caught:
         await BodyParser().parse(raw)
     assert (caught.value.status, caught.value.code) == (400, code)
+
+
+ENDS = {
+    "cannot start": ("raise ImportError", 500, "internal_error"),
+    "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 500, "internal_error"),
+    "ends without a word": ("", 500, "internal_error"),
+    "takes too much time": ("import os, signal; os.kill(os.getpid(), signal.SIGXCPU)", 400, "invalid_request"),
+    "takes too much memory": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 400, "invalid_request"),
+}
+
+
+@pytest.mark.parametrize(("program", "status", "code"), ENDS.values(), ids=ENDS)
+async def test_a_process_that_ends_too_early(program, status, code, tmp_path, monkeypatch, caplog):
+    """Only what it takes is the body's fault; all else is ours, and logged."""
+    (tmp_path / "program.py").write_text(program)
+    monkeypatch.setattr(body_worker, "__file__", str(tmp_path / "program.py"))
+    with caplog.at_level("ERROR", "redraft"), pytest.raises(GatewayError) as caught:
+        await BodyParser().parse(b'["' + b"x" * 9 * MIB + b'"]')
+    assert (caught.value.status, caught.value.code) == (status, code)
+    assert ("ended with status" in caplog.text) == (status == 500)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN], ids=errno.errorcode.get)
+async def test_no_process_for_a_large_body(upstream, tmp_path, monkeypatch, number):
+    """A shortage of ours: the client is asked to come back."""
+
+    async def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fail)
+    config = replace(config_for(tmp_path, upstream.model), limits=GatewayLimits(max_body=32 * MIB))
+    async with running(config) as (url, _), http_client(url) as client:
+        reply = await client.post("/chat/completions", content=b"x" * 9 * MIB)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "overloaded") and reply.headers["retry-after"]
+    assert "x-should-retry" not in reply.headers
 
 
 @given(JSON)
@@ -179,6 +245,29 @@ async def test_a_replay_is_no_further_request(upstream, tmp_path):
         other = await client.post("/chat/completions", json={**body, "top_p": 1})
     assert statuses == [200, 200, 200] and upstream.calls == 1
     assert (other.status_code, other.json()["error"]["code"]) == (429, "rate_limited")
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same body", "another body"])
+async def test_repeats_of_a_request_are_limited(upstream, tmp_path, same):
+    """Few are free, as many as an SDK sends; the others are refused before their body is read."""
+    with KeyRing(tmp_path) as ring:
+        _, key = ring.add("slow", KeyLimits(requests_per_minute=1))
+    headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": "one"}
+    body = {"model": "pass/tiny", "messages": PROMPT}
+    read, read_body = [], ClientExchange._read_body
+
+    async def count(exchange):
+        read.append(exchange)
+        return await read_body(exchange)
+
+    async with running(config_for(tmp_path, upstream.model)) as (url, _), http_client(url, headers=headers) as client:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ClientExchange, "_read_body", count)
+            first = await client.post("/chat/completions", json=body)
+            repeat = body if same else {**body, "top_p": 1}
+            replies = await asyncio.gather(*(client.post("/chat/completions", json=repeat) for _ in range(40)))
+    assert first.status_code == 200 and upstream.calls == 1 and len(read) == 1 + FREE_JOINS
+    assert Counter(reply.status_code for reply in replies) == ({200: FREE_JOINS, 429: 40 - FREE_JOINS} if same else {429: 40})
 
 
 async def test_two_senders_of_large_bodies(upstream, tmp_path, monkeypatch):

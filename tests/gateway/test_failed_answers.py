@@ -104,6 +104,9 @@ async def test_other_words_for_an_end_are_converted(faults, reason, converted):
     faults.says(http({"choices": [{"index": 0, "finish_reason": "length"}]}))
     body = json.loads((await ask(client, "messages", "pass/m", False))[1])
     assert (body["stop_reason"], body["content"]) == ("max_tokens", [])
+    faults.says(http({"choices": [{"index": 0, "finish_reason": "content_filter", "message": None}]}))
+    body = json.loads((await ask(client, "messages", "pass/m", False))[1])
+    assert (body["stop_reason"], body["content"]) == ("refusal", [])
 
 
 @pytest.mark.parametrize(

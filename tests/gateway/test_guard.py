@@ -22,6 +22,14 @@ from redraft.gateway.keys import FILE_NAME, KeyRing, KeyStore
 
 WIRES = {"chat": ChatWire(), "messages": MessagesWire()}
 MAX_BODY = 1000
+MIB = 2**20
+
+
+async def until(condition):
+    """Wait until a condition holds."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0)
 
 
 async def measure(request):
@@ -287,36 +295,44 @@ def test_a_reply_that_has_begun_is_broken_off(tmp_path):
         assert server.guard.body_bytes == 0
 
 
-async def test_large_bodies_share_a_limit(tmp_path):
-    """Requests in progress may hold sixteen of the largest bodies together; one more is asked to come back."""
-    release, config = asyncio.Event(), GatewayConfig(tmp_path, limits=GatewayLimits(max_body=100))
+@pytest.mark.parametrize(("max_mib", "size", "fitting"), [(8, 8 * MIB, 64), (8, MIB, 512), (1, MIB, 512), (40, 40 * MIB, 16)])
+async def test_large_bodies_share_a_limit(tmp_path, max_mib, size, fitting):
+    """Requests in progress may hold 512 MiB, or sixteen of the largest bodies; one more is asked to come back, unless it is small."""
+    release, config = asyncio.Event(), GatewayConfig(tmp_path, limits=GatewayLimits(max_body=max_mib * MIB))
+    waiting = 0
 
     async def hold(scope, receive, send):
+        nonlocal waiting
         await receive()
+        waiting += 1
         await release.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    guard, statuses = Guard(hold, config), []
+    guard, statuses, large = Guard(hold, config), [], b"x" * size
 
-    async def request():
-        headers = [(b"host", b"localhost"), (b"content-length", b"100")]
+    async def request(body):
+        headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
         scope = {"type": "http", "path": "/", "method": "POST", "headers": headers, "client": ("127.0.0.1", 1)}
 
         async def receive():
-            return {"type": "http.request", "body": b"x" * 100, "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message):
-            statuses.append(message.get("status"))
+            statuses.extend([message["status"]] if "status" in message else [])
 
         await guard(scope, receive, send)
 
-    tasks = [asyncio.create_task(request()) for _ in range(17)]
-    await asyncio.wait(tasks, timeout=0.05, return_when=asyncio.FIRST_COMPLETED)
-    assert statuses == [503, None] and guard.body_bytes == 1600
+    tasks = [asyncio.create_task(request(large)) for _ in range(fitting)]
+    await until(lambda: waiting == fitting)
+    for body in (large, large[: 64 * 1024 + 1]):
+        await request(body)
+    assert statuses == [503, 503] and guard.body_bytes == fitting * size
+    tasks += [asyncio.create_task(request(large[: 64 * 1024])) for _ in range(9)]
+    await until(lambda: waiting == fitting + 9)
     release.set()
     await asyncio.gather(*tasks)
-    assert statuses.count(200) == 16 and guard.body_bytes == 0
+    assert statuses.count(200) == fitting + 9 and guard.body_bytes == 0
 
 
 # ---- keys

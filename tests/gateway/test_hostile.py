@@ -17,11 +17,12 @@ from chat_server import ChatServer
 from fault_server import completion, http
 
 from redraft.gateway import connections
+from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import Profile
 from redraft.gateway.exchange import MAX_RETRY_AFTER, ChatRequest, GatewayError
 from redraft.gateway.keys import KeyLimits, KeyRing
 from redraft.gateway.request_options import request_settings
-from redraft.gateway.routing import OUTPUT_TOKENS, load_routing
+from redraft.gateway.routing import ASSUMED_OUTPUT_TOKENS, load_routing
 
 from .running import PROMPT, config_for, http_client, running
 
@@ -281,28 +282,51 @@ async def test_an_answer_that_is_begun(faults, tmp_path, wire):
 
 # ---- what a request may cost
 
-COSTS = [  # fields of the request, and the output tokens that are reserved for it
-    ({}, OUTPUT_TOKENS),
-    ({"max_tokens": 10}, 10),
-    ({"max_tokens": 10, "n": 3}, 30),
-    ({"max_tokens": 10, "n": -3}, 10),
-    ({"max_tokens": 1, "max_completion_tokens": 500}, 500),
-    ({"max_tokens": 1, "n_predict": 500, "best_of": 2}, 1000),
-    ({"max_tokens": -1}, OUTPUT_TOKENS),
-    ({"max_tokens": 0}, OUTPUT_TOKENS),
-    ({"max_tokens": True}, OUTPUT_TOKENS),
-    ({"max_tokens": "many"}, OUTPUT_TOKENS),
-    ({"max_tokens": 1, "max_output_tokens": None}, 1),
-    ({"max_tokens": 18446744073709551615, "n": 18446744073709551615}, 18446744073709551615**2),
+COSTS = [  # the protocol, fields of the request, and the output tokens that are reserved for it
+    ("chat", {}, ASSUMED_OUTPUT_TOKENS),
+    ("chat", {"max_tokens": 10}, 10),
+    ("chat", {"max_tokens": 10, "n": 3}, 30),
+    ("chat", {"max_tokens": 10, "n": -3}, 10),
+    ("chat", {"max_tokens": 1, "max_completion_tokens": 500}, 500),
+    ("chat", {"max_tokens": 1, "n_predict": 500, "best_of": 2}, 1000),
+    ("chat", {"max_tokens": 10, "min_tokens": 100_000}, 100_000),
+    ("chat", {"max_tokens": 1, "n_predict": -1}, ASSUMED_OUTPUT_TOKENS),
+    ("chat", {"max_tokens": -1}, ASSUMED_OUTPUT_TOKENS),
+    ("chat", {"max_tokens": 0}, ASSUMED_OUTPUT_TOKENS),
+    ("chat", {"max_tokens": True}, ASSUMED_OUTPUT_TOKENS),
+    ("chat", {"max_tokens": "many"}, ASSUMED_OUTPUT_TOKENS),
+    ("chat", {"max_tokens": 1, "max_output_tokens": None}, 1),
+    ("chat", {"max_tokens": 18446744073709551615, "n": 18446744073709551615}, 18446744073709551615**2),
+    *(
+        ("chat", {name: 1}, ASSUMED_OUTPUT_TOKENS)
+        for name in ("min_tokens", "max_output_tokens", "n_predict", "num_predict", "max_new_tokens")
+    ),
+    ("responses", {"max_output_tokens": 7}, 7),
+    *(("responses", {name: 7}, ASSUMED_OUTPUT_TOKENS) for name in ("max_tokens", "max_completion_tokens")),
+    ("messages", {"max_tokens": 7}, 7),
+    *(("messages", {name: 7}, ASSUMED_OUTPUT_TOKENS) for name in ("max_output_tokens", "max_completion_tokens")),
 ]
 
 
-@pytest.mark.parametrize(("fields", "tokens"), COSTS)
-def test_reserved_tokens(tmp_path, fields, tokens):
-    """Of several limits the largest counts, since models obey different ones; one below 1 is none to many a server."""
+@pytest.mark.parametrize(("wire", "fields", "tokens"), COSTS)
+def test_reserved_tokens(tmp_path, wire, fields, tokens):
+    """Of several limits the largest counts, since models obey different ones; only the protocol's own makes it smaller."""
     config = config_for(tmp_path, "http://127.0.0.1:1/v1")
     routing = load_routing(config, {})
-    assert routing.pass_cost(config.models["tiny"], fields, 0) == pytest.approx(tokens * 2 / 1e6)
+    assert routing.pass_cost(config.models["tiny"], wire, fields, 0) == pytest.approx(tokens * 2 / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [({}, ASSUMED_OUTPUT_TOKENS), ({"max_tokens": 10}, 10), ({"max_tokens": 10, "min_tokens": 100_000}, 100_000)]
+    + [({name: 1}, ASSUMED_OUTPUT_TOKENS) for name in ("min_tokens", "max_output_tokens")],
+)
+def test_reserved_tokens_of_a_refinement(tmp_path, fields, tokens):
+    """A field that is sent on makes the reservation larger, never smaller."""
+    routing = load_routing(config_for(tmp_path, "http://127.0.0.1:1/v1", settings={"max_iterations": 0}), {})
+    request = ChatWire().parse({"model": "refine/fast", "messages": [{"role": "user", "content": "Hi"}], **fields})
+    prepared = routing.refiners["fast"].prepare(request, "t")
+    assert routing.refine_cost(prepared, 0) == pytest.approx(prepared.max_calls * tokens * (1 + 2) / 1e6)
 
 
 @pytest.mark.parametrize(("graders", "calls"), [(["words:5"], 3), (["judge"], 6), (["judge", "clarity", "words:5"], 9)])

@@ -229,6 +229,13 @@ def test_a_request_that_never_fits_is_not_to_be_retried(ring, store):
     assert refusal(store.reserve, caller, cost=1.01, calls=1).status == 402
 
 
+def test_a_cost_without_bound_is_more_than_any_budget(ring, store):
+    """It is not taken for an unknown one, whose message asks for prices."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    error = refusal(store.reserve, caller, cost=float("inf"), calls=1)
+    assert (error.status, error.code) == (402, "budget_exhausted")
+
+
 def test_calls_are_limited_as_well(ring, store):
     """Calls to models, as far as they are made or reserved."""
     caller = caller_with(ring, store, calls_per_day=10)

@@ -29,6 +29,7 @@ from .test_hostile import stored
 
 OF_REQUESTS = (ClientExchange, ChatRequest, PreparedRequest, Refinement, Session, Reservations, Trace, Answer)
 OF_REQUESTS += (RequestRecorder, ForwardedReply, HttpExchange)
+KEY = "Idempotency-Key"
 CHAT, MESSAGES, RESPONSES = "/chat/completions", "/messages", "/responses"
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "required": ["a"]}}}
@@ -100,9 +101,18 @@ KINDS = {
     "wrong field": (*chat("refine/good", n=5), 400),
     "wrong model": (*chat("refine/none"), 404),
     "no JSON": (CHAT, b"{", 400),
+    "too long": (CHAT, b"x" * 2**17, 413),
+    "too long, in parts": (CHAT, [b"x" * 2**16] * 2, 413),
     "client leaves": (*chat("pass/hangs"), None),
     "client leaves a stream": (*chat("pass/hangs", stream=True), None),
     "client leaves a refinement": (*chat("refine/hangs"), None),
+    "client leaves a refined stream": (*chat("refine/hangs", stream=True), None),
+    "client leaves a refined stream with events": (RESPONSES, {"model": "refine/hangs", "input": "x", "stream": True}, None),
+    "passed, the model fails, with a key": (*chat("pass/fails"), 502, "a"),
+    "passed stream, it has an error, with a key": (*chat("pass/errs", stream=True), 200, "b"),
+    "refined, the model fails, with a key": (*chat("refine/fails"), 502, "c"),
+    "client leaves, with a key": (*chat("pass/hangs"), None, "d"),
+    "client leaves a refined stream, with a key": (*chat("refine/hangs", stream=True), None, "e"),
 }
 
 
@@ -119,7 +129,7 @@ def config_of(folder, url, level):
     }
     kept = Retention(level)
     profiles = {name: replace(each, retention=kept) for name, each in profiles.items()}
-    return GatewayConfig(folder, models, profiles, port=0, passed_retention=kept)
+    return GatewayConfig(folder, models, profiles, port=0, passed_retention=kept, limits=GatewayLimits(max_body=2**16))
 
 
 async def until(condition):
@@ -128,18 +138,24 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
+async def in_parts(body):
+    for part in body:
+        yield part
+
+
 async def ask(client, url, server, kind):
-    path, body, status = kind
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    path, body, status, *key = kind
+    raw = json.dumps(body).encode() if isinstance(body, dict) else in_parts(body) if isinstance(body, list) else body
     if status is None:
         host, _, port = url.removeprefix("http://").removesuffix("/v1").partition(":")
         before = len(server.requests)
         _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"POST /v1%b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(raw)) + raw)
+        lines = [f"POST /v1{path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(raw)}", *(f"{KEY}: {each}" for each in key)]
+        writer.write("\r\n".join([*lines, "", ""]).encode() + raw)
         await until(lambda: len(server.requests) > before)
         writer.transport.abort()
     else:
-        reply = await client.post(path, content=raw)
+        reply = await client.post(path, content=raw, headers={KEY: key[0]} if key else {})
         assert reply.status_code == status, reply.text
 
 
@@ -160,7 +176,7 @@ def test_a_request_leaves_nothing(tmp_path, factory, level):
                     for name, kind in KINDS.items():
                         for _ in range(2):
                             await ask(client, url, server, kind)
-                            await until(lambda: not gateway._exchanges)
+                            await until(lambda: not (gateway._exchanges or gateway.runs._in_progress))
                         await gateway.store.wait_for_commit()
                         await asyncio.sleep(0)
                         found = objects_of(*OF_REQUESTS), objects_in_cycles()

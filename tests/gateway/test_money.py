@@ -5,6 +5,7 @@ A server stands in for the provider: it charges for what a request names, as pro
 
 import asyncio
 import json
+import re
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -114,7 +115,7 @@ async def provider():
 async def gateway(folder, provider, usd=None, profile={}, kind="openai", **model):
     """A gateway before the provider, for a key with a limit of so many USD a day. Yields the client, the key and the folder's keys."""
     served = ServedModel("m", provider.url, "tiny", kind, **{"prices": PRICES, **model})
-    refined = Profile("fast", "m", False, ["words:1-500"], **{"settings": {"max_iterations": 0}, **profile})
+    refined = Profile("fast", "m", **{"judge": False, "graders": ["words:1-500"], "settings": {"max_iterations": 0}, **profile})
     profiles = {"fast": refined} if kind == "openai" else {}
     config = GatewayConfig(folder, {"m": served}, profiles, port=0, limits=GatewayLimits(max_concurrent=256))
     with KeyRing(folder) as ring:
@@ -144,19 +145,34 @@ ROUTING = (
     *("api_base", "base_url", "api_key", "api_version", "api_type", "api_token", "organization", "headers", "extra_headers"),
     *("extra_query", "extra_body", "custom_llm_provider", "litellm_credential_name", "aws_access_key_id", "vertex_credentials"),
     *("azure_ad_token", "data_sources", "kv_transfer_params", "bootstrap_host", "lora_path", "provider_specific_header"),
+    *(
+        "providerOptions",
+        "allowed_model_region",
+        "Model",
+        "MODEL",
+        "Models",
+        "Api_Base",
+        "apiBase",
+        "BaseURL",
+        "baſe_url",
+        "API-KEY",
+    ),
 )
+NOTHING = (None, [], {}, "")
 
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_fields_that_choose_the_route_are_refused_on_every_path(tmp_path, provider, wire):
-    """By name, whichever key and model; a null asks for nothing. Nothing is sent, and nothing is charged."""
+    """By name, in any case, whichever key and model; a null and what is empty ask for nothing. Nothing is sent or charged."""
     async with gateway(tmp_path, provider) as (client, _):
         for model in MODELS:
             for name in ROUTING:
                 reply = await post(client, wire, body_of(wire, model, **{name: ["other/model"]}))
                 assert error_of(reply) == (400, name), (model, name, reply.text)
-            assert (await post(client, wire, body_of(wire, model, route=None))).status_code == 200
-    assert len(provider.requests) == len(MODELS)
+            for value in NOTHING:
+                fields = dict.fromkeys(("route", "fallbacks", "headers"), value)
+                assert (await post(client, wire, body_of(wire, model, **fields))).status_code == 200
+    assert len(provider.requests) == len(MODELS) * len(NOTHING)
 
 
 async def test_tokens_are_not_counted_for_another_route(tmp_path, provider):
@@ -234,6 +250,46 @@ async def test_fields_without_a_known_price_are_refused_to_keys_with_a_limit(tmp
     assert not provider.requests
 
 
+ILL_NAMED = {
+    **{"Service_Tier": "priority", "serviceTier": "priority", "Max_Tokens": 100_000, "maxTokens": 100_000, "N": 50, "Best_Of": 50},
+    **{"Messages": [], "Tools": [], "Instructions": "x", "Input": "x", "ſystem": "x", "Cache_Control": {}},
+}
+ILL_NUMBERS = [(name, value) for name in ("n", "best_of", "n_predict", "min_tokens") for value in ("50", True, [50], {"n": 50})]
+
+
+async def test_names_in_another_case_are_refused_to_keys_with_a_limit(tmp_path, provider):
+    """Servers in Go read them without regard to case, as the last of a repeated key. Other keys may send them."""
+    async with gateway(tmp_path, provider, 5.0) as (client, _):
+        for model in MODELS:
+            for name, value in ILL_NAMED.items():
+                reply = await post(client, "chat", body_of("chat", model, **{name: value}))
+                assert error_of(reply) == (400, name), (model, name, reply.text)
+            reply = await post(client, "chat", body_of("chat", model, X_Vendor=1))
+            assert reply.status_code == 200 and provider.requests.pop()[1]["X_Vendor"] == 1
+    assert not provider.requests
+    async with gateway(tmp_path / "unlimited", provider) as (client, _):
+        assert (await post(client, "chat", body_of("chat", "pass/m", Service_Tier="priority"))).status_code == 200
+
+
+async def test_numbers_that_are_no_numbers_are_refused_to_keys_with_a_limit(tmp_path, provider):
+    """Many a server reads "50" as 50."""
+    async with gateway(tmp_path, provider, 5.0) as (client, _):
+        for name, value in [*ILL_NUMBERS, ("max_tokens", "100000"), ("max_completion_tokens", "100000")]:
+            reply = await post(client, "chat", body_of("chat", "pass/m", **{name: value}))
+            assert error_of(reply) == (400, name), (name, value, reply.text)
+        assert (await post(client, "chat", body_of("chat", "pass/m", n=None, best_of=1.0))).status_code == 200
+    assert len(provider.requests) == 1
+
+
+async def test_a_longer_context_needs_the_operators_prices(tmp_path, provider):
+    """Anthropic asks more for prompts above 200,000 tokens, which are sent with this header."""
+    headers = {"anthropic-beta": "other-2025-01-01,context-1m-2025-08-07"}
+    for prices, status in ((None, 400), (PRICES, 200)):
+        async with gateway(tmp_path / str(status), provider, 5.0, kind="anthropic", prices=prices) as (client, _):
+            reply = await client.post(PATHS["messages"], json=body_of("messages", "pass/m"), headers=headers)
+            assert reply.status_code == status and ("anthropic-beta" in reply.text) == (status == 400)
+
+
 async def test_other_keys_may_use_them_and_what_costs_nothing_is_free(tmp_path, provider):
     """The request arrives as it was sent."""
     for usd, fields in ((None, PRICED), (5.0, FREE)):
@@ -256,14 +312,26 @@ async def test_what_the_operator_prices_is_reserved_and_charged(tmp_path, provid
         provider.release.set()
         assert (await task).status_code == 200
         await until(lambda: not spending(tmp_path, key)[1])
-        assert spending(tmp_path, key)[0] == pytest.approx(0.25 + (12 * 2.5 + 5 * 10) / 1e6)
+        charged = pytest.approx(0.25 + (12 * 2.5 + 5 * 10) / 1e6)
+        assert spending(tmp_path, key)[0] == charged
+        metrics = (await client.get(client.base_url.join("/metrics"))).text
+        assert float(re.search(r"^redraft_gateway_cost_usd_total\{.*\} (\S+)$", metrics, re.M)[1]) == charged
     assert provider.requests[0][1]["service_tier"] == "priority"
+
+
+@pytest.mark.parametrize("kind", ["web_search", "web_search_20250305", "web_search_2025_08_26"])
+def test_a_tool_is_priced_with_or_without_its_date(kind):
+    """As Anthropic and OpenAI write it."""
+    model = ServedModel("m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, tool_prices={"web_search": 0.05})
+    metered = meter_request({"input": "x", "tools": [{"type": kind}]}, "responses", model)
+    assert (metered.left_out, metered.usd) == ((), 0.05)
 
 
 # ---- tools
 
 PROVIDER_TOOLS = {
-    "chat": [{"type": "web_search"}, {"type": "openrouter:web_search"}, {"google_search": {}}, {"type": "browser_search"}],
+    "chat": [{"type": "web_search"}, {"type": "openrouter:web_search"}, {"google_search": {}}, {"type": "browser_search"}]
+    + [{"type": "function", "Type": "web_search", "function": {"name": "x"}}],
     "responses": [
         *(
             {"type": name}
@@ -296,6 +364,8 @@ CLIENT_TOOLS = {
         {"type": "bash_20250124", "name": "bash"},
         {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
         {"type": "memory_20250818", "name": "memory"},
+        {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"},
+        {"type": "tool_search_tool_bm25", "name": "tool_search_tool_bm25"},
         {"type": "custom", "name": "other", "input_schema": {"type": "object"}},
     ],
 }
@@ -489,6 +559,7 @@ async def test_a_stored_file_with_a_price_is_passed_on(tmp_path, provider):
         assert status == 200 and 0.1 < reserved < 0.102
 
 
+NO_IMAGES = (("data", "application"), ("data", "video"), ("DATA", "text"))
 NO_MAXIMUM = [
     ("responses", {"type": "item_reference", "id": "msg_1"}),
     ("responses", {"type": "reasoning", "id": "rs_1", "summary": []}),
@@ -500,6 +571,30 @@ NO_MAXIMUM = [
     ("chat", {"role": "user", "content": [{"type": "video_url", "video_url": {"url": URL}}]}),
     ("chat", {"role": "user", "content": [{"type": "unheard_of", "url": URL}]}),
     ("chat", {"role": "user", "content": [{"image": "aGk="}]}),
+    *(
+        ("chat", {"role": "user", "content": [part]})
+        for part in (
+            {"role": "x", "image_url": URL},
+            {"type": "text", "text": "", "uuid": "u", "image_url": URL},
+            {"type": "refusal", "refusal": "", "uuid": "u", "video_url": URL},
+            {"type": "tool_use", "uuid": "u", "audio_url": URL},
+            {"type": "image_url", "uuid": "u", "video_url": URL},
+            {"type": "text", "Type": "video_url", "text": "x", "video_url": URL},
+            [{"type": "video_url", "video_url": URL}],
+            [[{"role": "x", "image_url": URL}]],
+            *({"type": "image_url", "image_url": {"url": f"{scheme}:{kind}/x;base64,AA"}} for scheme, kind in NO_IMAGES),
+        )
+    ),
+    ("chat", {"role": "user", "content": "x", "images": ["aGk="]}),
+    ("chat", {"role": "user", "Content": [{"type": "video_url", "video_url": URL}]}),
+    ("responses", {"role": "user", "content": [{"type": "input_image", "image_url": "data:application/pdf;base64,AA"}]}),
+    (
+        "messages",
+        {"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "video/mp4", "data": "A"}}]},
+    ),
+    ("responses", {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}),
+    ("responses", {"type": "file_search_call", "id": "fs_1", "queries": ["x"], "results": None}),
+    ("responses", {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "outputs": None}),
     ("messages", {"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}),
 ]
 
@@ -513,6 +608,66 @@ async def test_what_has_no_maximum_is_refused_by_its_place(tmp_path, provider):
             assert reply.status_code == 400 and reply.json()["error"]["param"].startswith(f"{name}[1]"), reply.text
         assert spending(tmp_path, key) == (0, 0)
     assert not provider.requests
+
+
+IN_THE_REQUEST = [
+    ("responses", {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "x"}}),
+    ("responses", {"type": "file_search_call", "id": "fs_1", "queries": ["x"], "results": [{"file_id": "f", "text": "x"}]}),
+    ("responses", {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "outputs": [{"type": "logs", "logs": "1"}]}),
+    ("responses", {"type": "mcp_call", "id": "mcp_1", "name": "x", "arguments": "{}", "output": "x", "server_label": "s"}),
+    ("responses", {"type": "mcp_approval_request", "id": "mcpr_1", "name": "x", "arguments": "{}", "server_label": "s"}),
+    ("responses", {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}),
+    (
+        "responses",
+        {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "", "stderr": "", "outcome": {"type": "exit"}}]},
+    ),
+    *(
+        ("messages", {"role": "assistant", "content": [part]})
+        for part in (
+            {"type": "text", "text": "x", "citations": [{"type": "web_search_result_location"}], "cache_control": None},
+            {"type": "mcp_tool_use", "id": "m", "name": "x", "server_name": "s", "input": {}},
+            {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "x"}]},
+            {"type": "code_execution_tool_result", "tool_use_id": "t", "content": {"type": "code_execution_result", "stdout": "1"}},
+            {"type": "web_search_tool_result", "tool_use_id": "t", "content": {"type": "web_search_tool_result_error"}},
+            {
+                "type": "tool_search_tool_result",
+                "tool_use_id": "t",
+                "content": {"type": "tool_search_tool_search_result", "tool_references": [{"type": "tool_reference"}]},
+            },
+            {
+                "type": "web_fetch_tool_result",
+                "tool_use_id": "t",
+                "content": {"type": "web_fetch_result", "content": {"type": "document", "source": {"type": "text", "data": "x"}}},
+            },
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("wire", "item"), IN_THE_REQUEST)
+def test_what_the_tools_of_providers_leave_in_a_conversation_is_text(wire, item):
+    """Where its whole content is in the request."""
+    name = "input" if wire == "responses" else "messages"
+    metered = meter_request({name: [{"role": "user", "content": "x"}, item]}, wire, None)
+    assert (metered.unbounded, metered.images, metered.usd) == ("", 0, 0)
+
+
+@pytest.mark.parametrize(("prices", "is_bounded"), [({"web_search_preview": 0.05}, True), ({"file_search": 0.05}, False)])
+def test_the_price_of_a_tool_covers_its_earlier_calls(prices, is_bounded):
+    """What the provider may have stored of a call was read at that price."""
+    call = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}
+    model = ServedModel("m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, tool_prices=prices)
+    metered = meter_request({"input": [call]}, "responses", model)
+    assert (not metered.unbounded, metered.usd) == (is_bounded, 0)
+
+
+async def test_an_unknown_context_window_is_told_with_what_can_be_done(tmp_path, provider):
+    """A judge that is no model of the configuration has no table in which to set it."""
+    body = body_of("chat", "refine/fast", [FILE["chat"]])
+    profile = {"judge": f"{provider.url}#judge"}
+    async with gateway(tmp_path, provider, 5.0, context_window=1000, profile=profile) as (client, _):
+        reply = await post(client, "chat", body)
+        assert reply.status_code == 400 and "as a model of the configuration" in reply.text and "[models.http" not in reply.text
 
 
 async def test_a_refinement_reserves_images_and_files_in_each_call(tmp_path, provider):

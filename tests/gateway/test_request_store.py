@@ -674,6 +674,24 @@ def test_folder_has_no_more_bytes_than_keep_mb(tmp_path, load):
     assert left == [*range(deleted + 1, number + 1)]
 
 
+@pytest.mark.parametrize(
+    "name", ["gateway.journal.bak", "gateway.journal-copy", "requests.db.old", "requests.db2", "gateway.journal.lock.1"]
+)
+def test_foreign_files_beside_the_store_delete_no_request(tmp_path, name):
+    """A copy of the store that somebody keeps in its folder never shrinks, and does not count."""
+    store = RequestStore(tmp_path, {"pass/m": Retention("full", megabytes=2)})
+    for number in range(10):
+        recorder = begin(store, f"t{number}", model="pass/m")
+        recorder.record_exchange(os.urandom(15_000).hex().encode(), b"")
+        recorder.finish(RequestEnd(200))
+    store._journal.flush()
+    store._table.flush()
+    (tmp_path / name).write_bytes(b"x" * 3_000_000)
+    assert store.purge() == 0
+    assert all(store.find(f"t{number}") for number in range(10))
+    store.close()
+
+
 def test_log_that_another_process_holds_deletes_no_more_requests(tmp_path, monkeypatch):
     """While it reads, nothing can be given back; once it has ended, the files are small enough."""
     monkeypatch.setattr("redraft.storage.schema.LOG_MILLISECONDS", 10)

@@ -79,9 +79,10 @@ def done(data):
     """Return what is said of `done`."""
     value = said(data, "done", optional=True)
     words = {"true": True, "false": False, "none": None}
-    if str(value).strip(" *`").lower() not in words or isinstance(value, int) and not isinstance(value, bool):
+    word = str(value).strip(" \t\r\n*`_:").lower()
+    if word not in words or isinstance(value, int) and not isinstance(value, bool):
         raise NoClaim(value)
-    return words[str(value).strip(" *`").lower()]
+    return words[word]
 
 
 def criterion(data, name):

@@ -60,6 +60,7 @@ def test_a_line_without_end_is_not_held(monkeypatch):
         tracemalloc.stop()
 
 
+NO_JSON = ("007", "-01", "00", "-", '"a\tb"', '"a\x00"', '"\x1f"')
 LONG = {"text": "x" * 2000, "id": 1, "more": [{"id": 2}], "quoted": ',"id":3}'}
 
 
@@ -97,6 +98,8 @@ def test_the_request_of_a_long_line_is_known(monkeypatch, number, order, separat
         '{"id":null,"params":"' + "x" * 2000,
         '{"id":"a\\"b","params":"' + "x" * 2000,
         '{"id":' + "9" * 2000,
+        *(f'{{"id":{value},"params":"' + "x" * 2000 for value in NO_JSON),
+        *(f'{{"params":"{"x" * 2000}","id":{value}}}' for value in NO_JSON),
         "[" * 2000,
         "",
     ],

@@ -158,6 +158,11 @@ JUNK = {  # what is written, and the errors that answer it
         b'{"method":"ping","params":{"a":"' + b"x" * 40 * MIB + b'"},"jsonrpc":"2.0","id":5}\n' + b"y" * 17 * MIB + b"\n{\n",
         [(5, -32600), (None, -32600), (None, -32700)],
     ),
+    "too long, and the id is no JSON": (
+        b"".join(b'{"id":' + value + b',"params":"' + b"x" * 17 * MIB + b"\n" for value in (b"007", b"-01", b'"a\tb"')),
+        [(None, -32600)] * 3,
+    ),
+    "deep, and the id is no JSON": (b'{"id":-00,"params":' + NEST + b"}\n", [(None, -32700)]),
 }
 
 

@@ -30,10 +30,11 @@ GOOD = {
     "DATABASE_DSN": "postgres://me:{c}@127.0.0.1:9/d",
 }
 MALFORMED = {
-    "OTEL_EXPORTER_OTLP_HEADERS": "Authorization: Bearer {c}",
-    "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "Bearer {c}, api-key:{c}",
+    "OTEL_EXPORTER_OTLP_HEADERS": "Authorization: Bearer {c} (prod)",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "Bearer {c}, api-key: {c} x-tenant: acme, {c} api-key",
     "OTEL_EXPORTER_OTLP_METRICS_HEADERS": "x-honeycomb-team {c};=,authorization = Basic {c}%2",
     "OTEL_EXPORTER_OTLP_LOGS_HEADERS": "authorization=Bearer%20{c},\u00e9={c},{c}",
+    "OTEL_RESOURCE_ATTRIBUTES": "api.key {c},b",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "me:{c}@127.0.0.1:9",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://me:{c}@127.0.0.1:port/v1",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://me:{c}@[::1/v1",

@@ -78,7 +78,7 @@ def test_figures_are_those_of_the_report(journal, index):
     report = ReportBuilder()
     with Journal(journal, read_only=True) as opened:
         for info, _ in opened.traces("answers"):
-            report.add(RowResult.from_data(info.status, info.result))
+            report.add(RowResult.from_data(info.status, info.result), str(info.position))
     figures = run_figures(index)
     assert figures.uplift == pytest.approx(report.uplift.mean)
     assert figures.interval == pytest.approx(report.uplift.interval)

@@ -82,7 +82,7 @@ async def begin(writer):
     await asyncio.Event().wait()
 
 
-LEAVES_WAITING = {"never answered", "half an answer", "nobody lets us in"}
+LEAVES_WAITING = {"never answered", "half an answer", "nobody lets us in", "no descriptors"}
 
 SENT = {
     "answered": (lambda: answering(fs.good(usage=(7, 3))), (1, 10)),
@@ -97,9 +97,14 @@ SENT = {
 }
 
 
-@pytest.mark.parametrize("ends", ["timeout", "deadline", "cancel"])
+ENDS = [
+    (case, ends) for case in SENT for ends in ("timeout", "deadline", "cancel") if (case, ends) != ("no descriptors", "timeout")
+]
+"""A wait for a descriptor is none of the timeout."""
+
+
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("case", SENT)
+@pytest.mark.parametrize(("case", "ends"), ENDS)
 @pytest.mark.slow(but_each=3)
 async def test_sent_requests_count_as_calls(case, stream, ends):
     """However the run ends, it counts the requests that were sent and knows only the usage that the server reported."""

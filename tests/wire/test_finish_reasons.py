@@ -22,27 +22,30 @@ COUNTED = Usage(1, 7, 3, cost=None)
 WORDS = {  # as the documents and servers of these vendors spell them
     "stop": (
         "stop STOP FINISH_REASON_STOP end_turn stop_sequence pause_turn eos eos_token EosToken COMPLETE FINISH_REASON_COMPLETE"
-        " completed endTurn"
+        " completed endTurn StopReason.end_turn FINISH stop_before stopStringFound stop_sequence_reached end_of_message"
     ),
     "length": (
         "length max_tokens MAX_TOKENS MaxTokens maxTokens model_length max_output_tokens model_context_window_exceeded"
-        " FINISH_REASON_MAX_TOKENS ERROR_LIMIT limit"
+        " FINISH_REASON_MAX_TOKENS ERROR_LIMIT limit context maximum_tokens out_of_tokens maxPredictedTokensReached"
     ),
     "tool_calls": "tool_calls tool_use function_call TOOL_CALL tool-calls",
     "content_filter": (
         "content_filter content-filter SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII LANGUAGE IMAGE_SAFETY refusal ERROR_TOXIC"
-        " guardrail_intervened content_filtered sensitive FinishReason.SAFETY"
+        " guardrail_intervened content_filtered sensitive blacklist FinishReason.SAFETY"
     ),
     "failed": (
         "error ERROR abort aborted cancelled insufficient_system_resource network_error MALFORMED_FUNCTION_CALL"
-        " UNEXPECTED_TOOL_CALL OTHER load repetition USER_CANCEL timeout"
+        " UNEXPECTED_TOOL_CALL OTHER load repetition USER_CANCEL timeout userStopped malformed_model_output"
     ),
 }
 STATES = [(word, ending) for ending, words in WORDS.items() for word in words.split()]
 STATES += [("content_filter: RECITATION", "content_filter"), ("function_call_filter: MALFORMED_FUNCTION_CALL", "failed")]
 STATES += [({"type": "stop", "matched": 151645}, "stop"), ({"type": "abort", "message": "the client left"}, "failed")]
 STATES += [(nothing, None) for nothing in (None, "", " ", "null", "None", "FINISH_REASON_UNSPECIFIED", {}, {"type": None})]
-STATES += [(word, "unknown") for word in ("future_reason", 7, True, [], "終", "!", {"type": "engine_dead"}, "stop it")]
+STATES += [
+    (word, "unknown")
+    for word in ("future_reason", 7, True, [], "終", "!", "stop_reason", "NOT_FINISHED", {"type": "engine_dead"}, "stop it")
+]
 
 
 @pytest.mark.parametrize(("reason", "ending"), STATES, ids=str)

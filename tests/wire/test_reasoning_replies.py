@@ -26,6 +26,7 @@ FIELDS = {  # messages whose reasoning is in a place of its own
     "reasoning": {"content": FOUR, "reasoning": HM},
     "a part of the type thinking": {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": HM}]}, {"type": "text", "text": FOUR}]},
     "a part of the type reasoning": {"content": [{"type": "reasoning", "text": HM}, {"type": "text", "text": FOUR}]},
+    "a part of the type reasoning_text": {"content": [{"type": "reasoning_text", "text": HM}, {"type": "text", "text": FOUR}]},
     "a part that is a thought": {"content": [{"type": "text", "text": HM, "thought": True}, {"type": "text", "text": FOUR}]},
     "no content, an end tag in the reasoning": {"content": "", "reasoning_content": f"{HM}</think>\n\n{FOUR}"},
     "no content, harmony in the reasoning": {"content": None, "reasoning": CONTENTS["harmony"]},

@@ -19,6 +19,7 @@ from .connections import ConnectionTimers
 
 ACCEPTED_PER_TURN = 100  # in one turn of the event loop
 REFUSED_AT_ONCE = 8  # connections that are being refused
+REFUSED_HEAD_SECONDS = 2.0  # for the head of a request that is refused: whoever is silent keeps no place from the others
 FULL_SECONDS = 1.0
 
 
@@ -85,7 +86,7 @@ class Acceptor:
         protocol = self._make_protocol()
         protocol.on_end = self._note_end
         if is_refused:
-            protocol.app = self._refuse
+            protocol.app, protocol.head_seconds = self._refuse, REFUSED_HEAD_SECONDS
             self._refused.add(protocol)
         connection.setblocking(False)
         task = self._loop.create_task(self._open(protocol, connection))

@@ -25,17 +25,22 @@ TOO_MANY = f"body: it holds more than {MAX_BODY_VALUES:,} values"
 def has_too_many_values(raw: bytes) -> bool:
     """Whether JSON has more values than a body may have, told from its bytes alone.
 
-    Each value but one follows a comma or the beginning of a list or an object, or is the only one of its kind there. Those in texts
-    are left out only if it matters.
+    Those in texts are left out only if it matters.
     """
-    if len(raw) <= MAX_BODY_VALUES or _values_at_most(raw) <= MAX_BODY_VALUES:
+    if not may_have_too_many_values(raw):
         return False
     plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # no quote is left within a text
     return plain.count(b'"') > 4 * MAX_BODY_VALUES or _values_at_most(STRING.sub(b"", plain)) > MAX_BODY_VALUES
 
 
+def may_have_too_many_values(raw: bytes) -> bool:
+    """Whether JSON has more values than a body may have if none of its bytes are in texts: a quick look."""
+    return len(raw) > MAX_BODY_VALUES and _values_at_most(raw) > MAX_BODY_VALUES
+
+
 def _values_at_most(raw: bytes) -> int:
-    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
+    """Each value but one follows a comma or the beginning of a list or an object, or is the only one of its kind there."""
+    return len(raw) - len(raw.translate(None, b",[{"))
 
 
 def frames(value: Any) -> Iterator[tuple[bytes, bytes]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from random import Random
@@ -33,7 +33,7 @@ from .bodies import BodyParser
 from .config import Retention, ServedModel
 from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire
 from .idempotency import RunsInFlight
-from .keys import Caller, KeyStore
+from .keys import Caller, KeyReservation, KeyStore
 from .metrics import GatewayMetrics
 from .passing import FORWARDED_HEADERS
 from .refining import PreparedRequest, ProfileRefiner, answer_request, forwarded_body
@@ -127,7 +127,7 @@ class ClientExchange:
         try:
             self.caller = self.gateway.keys.authenticate(self.headers)
             runs, key = self.gateway.runs, self.headers.get("idempotency-key")
-            if key is None or runs.body_hash(key, self.caller.id) is None:
+            if key is None or not runs.may_join_freely(key, self.caller.id):
                 self.gateway.keys.count_request(self.caller)
                 key = None
             self.raw = await self._read_body()
@@ -154,7 +154,8 @@ class ClientExchange:
         finally:
             if watcher:
                 watcher.cancel()
-            self.gateway.answers.free(self._held)
+            if self.caller:
+                self.gateway.answers.free(self.caller.id, self._held)
             self._is_over = True
             seconds = asyncio.get_running_loop().time() - started_at
             self._record(status, error_code, seconds)
@@ -173,13 +174,13 @@ class ClientExchange:
         target = self.routing.find(body.get("model"), self.caller)
         body = self._sendable_body(body, target)
         if isinstance(target, ServedModel):
-            await self._relay(self._passed_items(target, body, self.raw, self.routing.retention(target)))
+            await self._relay(self._passed_items(target, body, self.routing.retention(target)))
             return
         request = self.wire.parse(body)
         served = check_forwarding(self.routing, request, target.profile)
         if served:
             retention = self.routing.retention(target)
-            await self._relay(self._passed_items(served, forwarded_body(request, served), None, retention))
+            await self._relay(self._passed_items(served, forwarded_body(request, served), retention))
             return
         prepared = target.prepare(request, self.trace_id)
         async with aclosing(await self._join_run(self._refined_items(target, prepared))) as items:
@@ -222,6 +223,7 @@ class ClientExchange:
         gateway, caller, request = self.gateway, self.caller, prepared.request
         assert caller
         async with gateway.admission.slot(caller.id):
+            gateway.answers.check(caller.id)
             cost = self.routing.refine_cost(prepared, len(self.raw), self.metered)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=prepared.max_calls)
             end = None
@@ -246,18 +248,16 @@ class ClientExchange:
                 end = RequestEnd(500, "internal_error", prepared.log.usage)
                 raise
             finally:
-                reservation.settle(self._chargeable_usage(prepared.log.usage))
-                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation))
+                self._settle(reservation, end or RequestEnd(*self._end_of_cancellation), prepared.log.usage)
                 self._count_failures(prepared)
 
-    async def _passed_items(
-        self, model: ServedModel, body: Mapping[str, Any], raw: bytes | None, retention: Retention
-    ) -> AsyncGenerator[Any, None]:
+    async def _passed_items(self, model: ServedModel, body: Mapping[str, Any], retention: Retention) -> AsyncGenerator[Any, None]:
         """Yield that a request is admitted, the head of the model's reply, and the parts of its body."""
         gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
         async with gateway.admission.slot(caller.id):
-            cost = self.routing.pass_cost(model, body, len(self.raw), self.metered)
+            gateway.answers.check(caller.id, is_held=not body.get("stream"))
+            cost = self.routing.pass_cost(model, self.wire.name, body, len(self.raw), self.metered)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()
             try:
@@ -267,7 +267,7 @@ class ClientExchange:
                 yield AdmittedRequest(self.trace_id)
                 with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
                     with call.as_current(), ledger:
-                        reply = await self.routing.passing.forward(model, self.wire.name, body, raw, headers=self.headers)
+                        reply = await self.routing.passing.forward(model, self.wire.name, body, headers=self.headers)
                     try:
                         yield ReplyHead(reply.headers, reply.is_stream)
                         async for part in reply:
@@ -298,13 +298,16 @@ class ClientExchange:
                 end = RequestEnd(500, "internal_error", ledger.total_usage)
                 raise
             finally:
-                reservation.settle(self._chargeable_usage(ledger.total_usage))
-                self.facts = gateway.store.finish(self.trace_id, end or RequestEnd(*self._end_of_cancellation, ledger.total_usage))
+                usage = ledger.total_usage
+                self._settle(reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage)
 
-    def _chargeable_usage(self, usage: Usage) -> Usage:
-        """Return what the key is charged: with what the operator asks for fields and tools in each call that used tokens."""
-        added = self.metered.usd * usage.calls if self.metered and usage.tokens else 0.0
-        return usage.with_cost(usage.cost + added) if usage.cost is not None else usage
+    def _settle(self, reservation: KeyReservation, end: RequestEnd, usage: Usage) -> None:
+        """Charge and record a request, with what the operator asks for fields and tools in each call that used tokens."""
+        if self.metered and self.metered.usd and usage.tokens and usage.cost is not None:
+            usage = usage.with_cost(usage.cost + self.metered.usd * usage.calls)
+            end = replace(end, usage=usage)
+        reservation.settle(usage)
+        self.facts = self.gateway.store.finish(self.trace_id, end)
 
     def _count_failures(self, prepared: PreparedRequest) -> None:
         """Count the failed calls of a refinement."""
@@ -341,6 +344,7 @@ class ClientExchange:
             if isinstance(item, Answer):
                 self._note_content(item.text)
                 body = dumps(self.wire.answer_body(request, item, int(time())))
+                body = bytes(memoryview(body))  # a copy: `dumps` returns bytes that hold several times their length
                 headers = [(name.encode(), value.encode()) for name, value in item.headers.items()]
                 await self._send_whole(200, [(b"content-type", JSON), *headers], body)
 
@@ -359,8 +363,10 @@ class ClientExchange:
                         await self._send_part(stream.progress(item))
                     case Answer():
                         self._note_content(item.text)
-                        for part in stream.finish(item):
+                        for n, part in enumerate(stream.finish(item), 1):
                             await self._send_part(part)
+                            if n % 256 == 0:
+                                await asyncio.sleep(0)  # (see `_send_whole`)
                         await self._finish()
 
     @asynccontextmanager
@@ -394,6 +400,7 @@ class ClientExchange:
         last = max(0, len(body) - 1) // SENT_BYTES * SENT_BYTES
         for start in range(0, last, SENT_BYTES):  # each waits until the client has read most of those before
             await self._send_part(body[start : start + SENT_BYTES])
+            await asyncio.sleep(0)  # what is sent to a client that leaves waits for nothing: it has to be noticed meanwhile
         self._is_complete = True
         await self._send({"type": "http.response.body", "body": body[last:] if last else body})
 
@@ -435,8 +442,8 @@ class ClientExchange:
 
     def _hold(self, size: int) -> None:
         """Count bytes of an answer until the request has ended. Raises GatewayError 503."""
-        if not self._is_over:  # (a run that other requests have joined may go on for longer)
-            self.gateway.answers.hold(size)
+        if self.caller and not self._is_over:  # (a run that other requests have joined may go on for longer)
+            self.gateway.answers.hold(self.caller.id, size)
             self._held += size
 
     def _note_content(self, answer: str) -> None:
@@ -489,6 +496,8 @@ async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGe
                     await queue.put(item)
                     await queue.join()  # until it has been dealt with
             await queue.put(None)
+        except asyncio.CancelledError:
+            pass  # (else the task would keep the error, which keeps the frames that it passed, and one of them the task)
         except Exception as error:  # noqa: BLE001  (it is raised below)
             await queue.put(error)
 

@@ -20,12 +20,13 @@ HEADER_COST = 4  # bytes of a header besides its name and its value
 class ConnectionTimers(asyncio.Protocol):
     """Closes a connection whose client neither sends nor reads what it should. To be put before a protocol of uvicorn.
 
-    `app` answers its requests, and `on_end` is called when it has ended.
+    `app` answers its requests, and `on_end` is called when it has ended. `head_seconds`: None for HEAD_SECONDS.
     """
 
     app: Any
     cycle: Any
     on_end: Callable[[ConnectionTimers], object] = staticmethod(lambda _: None)
+    head_seconds: float | None = None
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
     _head_timer: asyncio.TimerHandle | None = None
@@ -63,7 +64,8 @@ class ConnectionTimers(asyncio.Protocol):
         """Run the timer from the first byte that belongs to no request in progress until one begins."""
         is_waiting = (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()
         if is_waiting and self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+            seconds = HEAD_SECONDS if self.head_seconds is None else self.head_seconds
+            self._head_timer = self.loop.call_later(seconds, self.transport.abort)
         elif not is_waiting and self._head_timer:
             self._head_timer.cancel()
             self._head_timer = None

@@ -46,6 +46,19 @@ class GatewayError(Exception):
         self.should_retry = should_retry
         self.headers = dict(headers)
 
+    def copy(self) -> GatewayError:
+        """Return the error without its traceback, to be kept, or raised again: a traceback keeps all that its frames hold."""
+        return GatewayError(
+            self.status,
+            self.code,
+            self.message,
+            param=self.param,
+            retry_after=self.retry_after,
+            should_retry=self.should_retry,
+            headers=self.headers,
+            label=self.label,
+        )
+
     @property
     def reply_headers(self) -> dict[str, str]:
         """The headers of a reply that describes the error, besides those of its body."""

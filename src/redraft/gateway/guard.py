@@ -5,7 +5,7 @@
   is accepted, because rebinding needs a name.
 - A request that a web page causes is refused unless the page's origin is one of `allowed_origins`, which get CORS headers.
 - A body larger than `max_body` is refused (413), by its Content-Length or while it is read; so is one that takes too long (408),
-  and one for which other bodies leave no memory (503).
+  and one of more than 64 KiB for which other bodies leave no memory (503).
 - `/metrics` and `/openapi.json` need a key unless the client is on this machine. `/healthz` and `/readyz` are free and work with
   any Host.
 
@@ -32,7 +32,9 @@ LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (what an address may be, not where to listen)
 FREE_PATHS = frozenset({"/healthz", "/readyz"})
 BODY_SECONDS = 60.0  # for a whole body
-BODIES_IN_MEMORY = 16  # as many of the largest size may be in memory together
+BODIES_IN_MEMORY = 16  # as many of the largest size may be in memory together,
+BODY_BYTES = 512 * 2**20  # and at least so many bytes
+SMALL_BODY_BYTES = 64 * 1024  # a body up to this size is never refused for the bytes of others
 PREFLIGHT_SECONDS = 600
 PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
 EXPOSED_HEADERS = (
@@ -177,7 +179,7 @@ class Guard:
         if size > self.max_body:
             raise self._size_error()
         self.body_bytes += added
-        if self.body_bytes > BODIES_IN_MEMORY * self.max_body:
+        if size > SMALL_BODY_BYTES and self.body_bytes > max(BODY_BYTES, BODIES_IN_MEMORY * self.max_body):
             self.body_bytes -= added
             raise GatewayError(503, "overloaded", "the gateway is busy: too many large requests", retry_after=1.0)
 
@@ -217,7 +219,7 @@ class BodyReader:
             added = len(message.get("body", b""))
             self._guard.check_body(self.size + added, added)
         except GatewayError as error:
-            self.error = error
+            self.error = error.copy()
             raise
         self.size += added
         self._is_complete = not message.get("more_body", False)
@@ -225,7 +227,7 @@ class BodyReader:
 
     async def _next_part(self) -> Message:
         if self.error is not None:
-            raise self.error
+            raise self.error.copy()
         try:
             async with asyncio.timeout_at(self._deadline):
                 return await self._receive()

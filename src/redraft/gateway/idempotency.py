@@ -20,6 +20,7 @@ from .exchange import GatewayError, invalid_request
 T = TypeVar("T")
 MAX_KEY_LENGTH = 255  # characters
 REPLAY_SECONDS = 600.0
+FREE_JOINS = 3  # of one run: the usual clients try again twice
 GRACE_SECONDS = 0.8  # the first retry of the usual clients comes after half a second
 MAX_REPLAY_BYTES = 64 * 2**20  # of all finished runs together
 ITEM_BYTES = 200  # of an item besides its text
@@ -44,7 +45,7 @@ class SharedRun(Generic[T]):
         self._grace_seconds = grace_seconds
         self.items: list[T] = []
         self.error: BaseException | None = None
-        self.readers = 0
+        self.readers = self.joins = 0
         self.size = 0
         self._changed = asyncio.Event()
         self._on_end = on_end
@@ -58,7 +59,7 @@ class SharedRun(Generic[T]):
                 self.size += item_size(item)
                 self._notify()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (every reader raises it)
-            self.error = error
+            self.error = _error_for_reader(error)
         finally:
             self.is_done = True
             self._notify()
@@ -105,15 +106,7 @@ class SharedRun(Generic[T]):
 def _error_for_reader(error: BaseException) -> BaseException:
     """Return the error that a reader raises: a copy, since each reader adds its own traceback."""
     if isinstance(error, GatewayError):
-        return GatewayError(
-            error.status,
-            error.code,
-            error.message,
-            param=error.param,
-            retry_after=error.retry_after,
-            should_retry=error.should_retry,
-            headers=error.headers,
-        )
+        return error.copy()
     if isinstance(error, asyncio.CancelledError):
         return GatewayError(503, "cancelled", "the run of this request was cancelled", should_retry=True)
     return error
@@ -179,6 +172,14 @@ class RunsInFlight(Generic[T]):
         self._forget_old()
         run = self._runs.get((caller_id, key))
         return None if run is None or run.is_cancelled else run.body_hash
+
+    def may_join_freely(self, key: str, caller_id: str) -> bool:
+        """Whether there is a run with this key, and fewer than FREE_JOINS requests have asked this. Counts those that ask."""
+        if self.body_hash(key, caller_id) is None:
+            return False
+        run = self._runs[caller_id, key]
+        run.joins += 1
+        return run.joins <= FREE_JOINS
 
     async def join(self, key: str | None, caller_id: str, body_hash: str, start: Callable[[], AsyncIterator[T]]) -> RunReader[T]:
         """Join the run of this key, or start one; without a key, always start one.

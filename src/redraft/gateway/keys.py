@@ -26,7 +26,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
-from math import ceil, isfinite
+from math import ceil, inf, isnan
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, Literal, Self, TypeAlias
@@ -52,6 +52,7 @@ MAX_LIMIT = 1e9
 MAX_KEY_TEXT = 300  # characters of a key that a client sends; ours have 46
 POLL_SECONDS = 0.25
 BURST_SECONDS = 10.0  # seconds' worth of requests that a client may send at once
+LOG_SECONDS = 60.0
 RETRY_SETTLE = 5.0  # seconds after which requests in progress may have returned what they reserved
 DAY = 86400
 NANO = 10**9
@@ -280,6 +281,7 @@ class KeyStore:
         self._clock, self._monotonic = clock, monotonic_clock
         self._buckets: dict[str, tuple[float, TokenBucket]] = {}
         self._unsettled: list[tuple[int, Charge]] = []  # those that the disk did not take
+        self._log_again_at = -inf
         with ExitStack() as stack:
             self._database = KeyDatabase(path)
             stack.callback(self._database.close)
@@ -297,9 +299,21 @@ class KeyStore:
         """Whether requests need no key."""
         return not self._keys if self._require_keys is None else not self._require_keys
 
+    @contextmanager
+    def _unavailable_as_503(self) -> Iterator[None]:
+        """Translate a StoreError, which names a file, to an error for clients. The log has it once a minute."""
+        try:
+            yield
+        except StoreError as error:
+            if (now := self._monotonic()) >= self._log_again_at:
+                self._log_again_at = now + LOG_SECONDS
+                gateway_log.error("%s", error)
+            message = "the keys and budgets of the gateway cannot be read or written at present"
+            raise GatewayError(503, "budgets_unavailable", message, retry_after=RETRY_SETTLE) from error
+
     def authenticate(self, headers: Mapping[str, str]) -> Caller:
         """Return who sends a request with these headers (names in lower case). Raises GatewayError 401."""
-        with _unavailable_as_503():
+        with self._unavailable_as_503():
             self._refresh()
         now, problem = self._clock(), ""
         for text in _credentials(headers):
@@ -323,20 +337,20 @@ class KeyStore:
     def reserve(self, caller: Caller, *, cost: float | None, calls: int) -> KeyReservation:
         """Set aside the most that a request may cost in USD (None: unknown) and the calls to models that it may make.
 
-        Raises GatewayError: 401 if the key is no longer valid, 429 above its rate or while other requests have reserved the rest,
-        402 if the budget of the day or the month is exhausted or cannot be enforced because the cost is unknown, 503 if the file
-        cannot be written.
+        Raises GatewayError: 401 if the key is no longer valid, 429 while other requests have reserved the rest of its budget, 402
+        if the budget of the day or the month is exhausted or cannot be enforced because the cost is unknown, 503 if the file cannot
+        be written.
         """
         if not caller.id:
             return KeyReservation(self, None, calls)
-        with _unavailable_as_503():
+        with self._unavailable_as_503():
             self._refresh()
         key, now = self._by_id.get(caller.id), self._clock()
         state = key.state(now) if key else "unknown"
         if key is None or state != "active":
             raise GatewayError(401, "invalid_api_key", f"key {caller.name!r} is {state}", should_retry=False)
         charge = Charge(_nanodollars(cost), calls)
-        with _unavailable_as_503():
+        with self._unavailable_as_503():
             self._settle_again()
             account = (key.id, int(now // DAY))
             limited: list[Period] = [period for period in PERIODS if key.limits.budget(period) != (None, None)]
@@ -395,17 +409,6 @@ class KeyStore:
         bucket.consume(1)
 
 
-@contextmanager
-def _unavailable_as_503() -> Iterator[None]:
-    """Translate a StoreError, which names a file, to an error for clients."""
-    try:
-        yield
-    except StoreError as error:
-        gateway_log.error("%s", error)
-        message = "the keys and budgets of the gateway cannot be read or written at present"
-        raise GatewayError(503, "budgets_unavailable", message, retry_after=RETRY_SETTLE) from error
-
-
 def _credentials(headers: Mapping[str, str]) -> list[str]:
     """Return the keys that a client sent, in the form of OpenAI's clients and in that of Anthropic's."""
     scheme, _, token = (headers.get("authorization") or "").partition(" ")
@@ -415,9 +418,9 @@ def _credentials(headers: Mapping[str, str]) -> list[str]:
 
 def _nanodollars(cost: float | None) -> int | None:
     """Return an amount in USD in nanodollars, rounded up; None for an unknown one, and for what is no amount."""
-    if cost is None or not isfinite(cost) or cost < 0:
+    if cost is None or isnan(cost) or cost < 0:
         return None
-    return min(ceil(cost * NANO), MAX_NANODOLLARS)
+    return ceil(min(cost * NANO, MAX_NANODOLLARS))
 
 
 def _check_budget(key: StoredKey, period: Period, spending: Spending, charge: Charge, seconds_left: float) -> None:

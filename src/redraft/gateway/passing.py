@@ -217,14 +217,13 @@ class PassThrough:
         model: ServedModel,
         wire: WireName,
         body: Mapping[str, Any],
-        raw: bytes | None = None,
         *,
         headers: Mapping[str, str] = {},
     ) -> ForwardedReply:
         """Send the request of a client that speaks `wire` to a model, and return the reply once its headers have arrived.
 
         `headers`: those of the client, in lower case; only FORWARDED_HEADERS are sent on. A field `redraft` is not sent on. The
-        body is encoded again (`raw` is not sent), so that no model reads a repeated key otherwise than the gateway did.
+        body is encoded again, so that no model reads a repeated key otherwise than the gateway did.
 
         The ledger that is open has the usage of each request to the model: none of one that was not sent or was refused, and an
         unknown one until its reply has been read.

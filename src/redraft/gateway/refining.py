@@ -43,6 +43,7 @@ from ..protocols import Store
 from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement
 from ..result import parsed_answer
 from ..session import Session, graders_of_run
+from ..text import utf8_size
 from ..usage import NO_USAGE, Usage
 from .config import GatewayLimits, Profile, ServedModel
 from .exchange import SHORTAGE_RETRY_AFTER, Answer, ChatRequest, GatewayError, Progress, invalid_request
@@ -58,7 +59,7 @@ PLAN_SETTINGS = (  # that mean nothing for an answer that is not refined
 class TraceLog:
     """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known even if it is cancelled.
 
-    `hold` is called with the size of each new text; it raises GatewayError if there is no memory for it.
+    `hold` is called with the size of each new text in bytes; it raises GatewayError if there is no memory for it.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class TraceLog:
             self.store.append(trace)
         new, self._candidates = trace.candidates[self._candidates :], len(trace.candidates)
         if new and self.hold:
-            self.hold(sum(len(candidate.text) + len(candidate.reasoning or "") for candidate in new))
+            self.hold(sum(utf8_size(candidate.text) + utf8_size(candidate.reasoning or "") for candidate in new))
 
     @property
     def usage(self) -> Usage:

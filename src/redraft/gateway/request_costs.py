@@ -21,30 +21,48 @@ from ..checks import format_value
 from .config import ServedModel
 from .exchange import GatewayError, WireName, invalid_request
 from .field_tables import (
+    ANSWER_COUNTS,
     AUDIO_PARTS,
     CLIENT_TOOLS,
     CLIENT_TOOLS_WITH_DATE,
     CONVERSATIONS,
-    ENCRYPTED_PARTS,
+    COUNTED_NAMES,
     GROUPED,
     IMAGE_PARTS,
+    MEDIA_FIELDS,
+    NO_IMAGE_FIELDS,
+    OUTPUT_FIELDS,
+    PART_NAMES,
     PLAIN_PARTS,
     PRICED_FIELDS,
     ROUTING_FIELDS,
+    SHELL_OUTPUT,
+    STORED_PARTS,
     TEXT_PARTS,
     TEXT_SOURCES,
     TOOL_LISTS,
+    WORD_FIELDS,
+    WORDS,
+    is_usual,
+    plain_name,
+    plain_names,
 )
-from .request_fields import DENIED_PARAMETERS, MAX_NAME_CHARS, is_set
+from .request_fields import DENIED_PARAMETERS, MAX_NAME_CHARS, NOTHING, is_set
 from .stream_usage import LONG_CACHE_SURCHARGE, SHORT_CACHE_SURCHARGE
 
 MAX_PARTS = 20_000  # tools, or messages and parts that are more than a text, in one request of a key with a limit in USD
 MAX_SHOWN = 8  # types of tools in one notice
 MAX_TYPE_CHARS = 40
+NUMBERS = frozenset((*ANSWER_COUNTS, *OUTPUT_FIELDS))
 OPEN_CHOICES = (None, "auto", "none", {"type": "auto"}, {"type": "none"})  # of a tool, which need none
 Place: TypeAlias = tuple[Any, str | int]
 """A place in a request: the place that holds it (None: the request), and its name or its number there."""
-_DATE = re.compile(r"_\d{8}$", re.ASCII)
+NO_MESSAGE_FIELDS = MEDIA_FIELDS - {"audio"}
+MESSAGE_LISTS: tuple[Place, ...] = ((None, "messages"), (None, "input"))
+_ROUTING_NAMES = plain_names((*ROUTING_FIELDS, "model"))
+_COUNTED_NAMES = plain_names(COUNTED_NAMES)
+_PART_NAMES = plain_names(PART_NAMES)
+_DATE = re.compile(r"_(?:\d{8}|\d{4}_\d{2}_\d{2})$", re.ASCII)
 _NOT_PRINTED = re.compile(r"[^\w.:-]", re.ASCII)
 
 
@@ -78,12 +96,22 @@ class MeteredRequest:
 
 
 def refuse_routing(body: Mapping[str, Any]) -> None:
-    """Raise GatewayError 400 for a field that chooses the model, the host or the credentials."""
-    if ROUTING_FIELDS.isdisjoint(body):
-        return
+    """Raise GatewayError 400 for a field that chooses the model, the host or the credentials, in whichever case."""
+    if not ROUTING_FIELDS.isdisjoint(body):
+        for name in body:
+            if name in ROUTING_FIELDS and is_set(body[name], NOTHING):
+                raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
+    if not is_usual("".join(body)):
+        _refuse_other_case(body, _ROUTING_NAMES)
+
+
+def _refuse_other_case(body: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Raise GatewayError 400 for a field that a server may take for one of the names, since it does not regard the case."""
     for name in body:
-        if name in ROUTING_FIELDS and body[name] is not None:
-            raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
+        if not is_usual(name) and (meant := names.get(plain_name(name), name)) != name:
+            raise invalid_request(
+                name[:MAX_NAME_CHARS], f"{name[:MAX_NAME_CHARS]} is not supported: some servers read it as {meant}"
+            )
 
 
 def meter_request(body: Mapping[str, Any], wire: WireName, model: ServedModel | None) -> MeteredRequest:
@@ -92,9 +120,12 @@ def meter_request(body: Mapping[str, Any], wire: WireName, model: ServedModel | 
     Raises GatewayError 400 for what costs money without a known price.
     """
     prices = _Prices(model)
-    for name in body:
-        if name in PRICED_FIELDS and _has_price(name, body[name]):
+    for name, value in body.items():
+        if name in PRICED_FIELDS and _has_price(name, value):
             prices.add(name, name)
+        if name in NUMBERS and not (value is None or type(value) in (int, float)):
+            raise invalid_request(name, f"{name} must be a number, got {format_value(value, 80)}")
+    _refuse_other_case(body, _COUNTED_NAMES)
     sent, left_out = _without_tools(body, wire, prices)
     images, image_bytes, unbounded = 0, 0, ""
     factor = max((_cache_factor(each) for each in (body, *_tools(body))), default=1.0)
@@ -164,6 +195,10 @@ class _Prices:
         self.usd += price or 0.0
         return price is not None
 
+    def covers_call(self, kind: str) -> bool:
+        """Whether the tool has a price that made an earlier call, an item of this type."""
+        return any(name.startswith(kind.removesuffix("_call")) for name in self._tools)
+
 
 def _has_price(name: str, value: Any) -> bool:
     """Whether a field asks for what costs more than tokens."""
@@ -189,6 +224,8 @@ def _without_tools(body: Mapping[str, Any], wire: WireName, prices: _Prices) -> 
 
 
 def _is_run_by_client(tool: Mapping[str, Any], wire: WireName) -> bool:
+    if _has_other_case(tool):
+        return False
     if tool.get("type") is None:
         return {"chat": "function", "messages": "name"}.get(wire) in tool
     match kind := _type_in(tool):
@@ -240,6 +277,11 @@ def _path(place: Place) -> str:
     return "".join(reversed(steps))[-MAX_NAME_CHARS:]
 
 
+def _has_other_case(part: Mapping[str, Any]) -> bool:
+    """Whether a server may find something else in a part or a tool than is searched, since it does not regard the case of names."""
+    return not is_usual("".join(part)) and any(not is_usual(name) and plain_name(name) in _PART_NAMES for name in part)
+
+
 def _parts(body: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
     """Yield the messages, items and parts of the conversation with their places, but for those that are a text and no more.
 
@@ -250,20 +292,20 @@ def _parts(body: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]
     while stack:
         place, value = stack.pop()
         if isinstance(value, list):
-            parts = [(n, each) for n, each in enumerate(value) if isinstance(each, dict) and not _is_plain(each)]
+            parts = [(n, each) for n, each in enumerate(value) if isinstance(each, dict | list) and not _is_plain(each)]
             count += len(parts)
             _check_count(place, count)
             stack.extend(((place, n), each) for n, each in parts)
         elif isinstance(value, dict):
             yield place, value
-            stack.extend(((place, name), value[name]) for name in ("content", "output") if name in value)
+            stack.extend(((place, name), value[name]) for name in ("content", "output", "outputs") if name in value)
             if isinstance(source := value.get("source"), dict) and source.get("type") == "content":
                 stack.append(((place, "source.content"), source.get("content")))
 
 
-def _is_plain(part: Mapping[str, Any]) -> bool:
+def _is_plain(part: Mapping[str, Any] | list[Any]) -> bool:
     """Whether a message or a part is a text and no more, as most are."""
-    if len(part) != 2:
+    if len(part) != 2 or isinstance(part, list):
         return False
     return part.get("type") in PLAIN_PARTS if "text" in part else "role" in part and isinstance(part.get("content"), str)
 
@@ -271,39 +313,61 @@ def _is_plain(part: Mapping[str, Any]) -> bool:
 def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
     """Return what a part costs besides its text: "image", "unbounded", or "". Raises GatewayError 400 for an unknown price."""
     kind = _type_in(part)
+    if _has_other_case(part):
+        return "unbounded"
     if kind in TOOL_LISTS:
         _check_added_tools(place, part)
     if holder := _stored_file(part, kind):
         prices.add("file_id", _path((place, holder)))
-    elif not kind and isinstance(part.get("role"), str):
+    elif not kind and isinstance(part.get("role"), str) and place[0] in MESSAGE_LISTS:
         if part.get("audio") is not None:  # (an earlier answer, which the provider has stored)
             prices.add("audio", _path((place, "audio")))
+        if not NO_MESSAGE_FIELDS.isdisjoint(part):
+            return "unbounded"
     elif kind == "item_reference":
         prices.add("item_reference", _path(place))
     elif kind in AUDIO_PARTS and not prices.include_audio:
         prices.add("input_audio", _path(place))
     elif kind in IMAGE_PARTS:
-        return "image"
-    elif not _is_in_request(part, kind):
+        return "image" if _is_image(part) else "unbounded"
+    elif not (_is_in_request(part, kind) or (kind in STORED_PARTS and prices.covers_call(kind))):
         return "unbounded"
     return ""
 
 
+def _is_image(part: Mapping[str, Any]) -> bool:
+    """Whether a part of a type for images is one, as far as its fields and the data in the request say."""
+    source = part.get("source")
+    kind = source.get("media_type") if isinstance(source, dict) else None
+    url = source.get("url") if isinstance(source, dict) else _url_of(part)
+    is_other_data = isinstance(url, str) and url[:5].lower() == "data:" and url[5:11].lower() != "image/"
+    is_other = is_other_data or (isinstance(kind, str) and not kind.lower().startswith("image/"))
+    return not is_other and NO_IMAGE_FIELDS.isdisjoint(part)
+
+
+def _url_of(image: Mapping[str, Any]) -> Any:
+    url = image.get("image_url")
+    return url.get("url") if isinstance(url, dict) else url
+
+
 def _data_size(image: Mapping[str, Any]) -> int:
     """Return the size of an image that is in the request as base64."""
-    url, source = image.get("image_url"), image.get("source")
-    url = url.get("url") if isinstance(url, dict) else url
+    url, source = _url_of(image), image.get("source")
     data = source.get("data") if isinstance(source, dict) else url if isinstance(url, str) and url.startswith("data:") else None
     return len(data) if isinstance(data, str) else 0
 
 
 def _is_in_request(part: Mapping[str, Any], kind: str) -> bool:
     """Whether the text of a part is all that it costs."""
-    if kind in ENCRYPTED_PARTS:
-        return part.get("id") is None or part.get("encrypted_content") is not None
+    if kind in STORED_PARTS:
+        return part.get("id") is None or part.get(STORED_PARTS[kind]) is not None
+    if kind in WORDS:
+        return WORD_FIELDS.issuperset(part)
     if kind == "document":
         return isinstance(source := part.get("source"), dict) and _type_in(source) in TEXT_SOURCES
-    return kind in TEXT_PARTS
+    if not kind and SHELL_OUTPUT.issuperset(part):
+        return "stdout" in part
+    return kind in TEXT_PARTS and MEDIA_FIELDS.isdisjoint(part)
 
 
 def _stored_file(part: Mapping[str, Any], kind: str) -> str:
@@ -324,7 +388,8 @@ def _check_added_tools(place: Place, item: Mapping[str, Any]) -> None:
             raise invalid_request(where, f"{where} adds tools that the provider runs, and the key has a limit in USD")
 
 
-def unbounded_error(where: str, model: str) -> GatewayError:
+def unbounded_error(where: str, model: str, *, is_configured: bool) -> GatewayError:
     """Return the error for a part that has no stated maximum, before a model whose context window is not known."""
     message = f"{where}: how many tokens it has is unknown, and the key has a limit in USD"
-    return invalid_request(where, f"{message}: the operator may set context-window in [models.{model}]")
+    allowed = f"set context-window in [models.{model}]" if is_configured else f"name {model} as a model of the configuration"
+    return invalid_request(where, f"{message}: the operator may {allowed}{'' if is_configured else ', with its context-window'}")

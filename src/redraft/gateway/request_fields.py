@@ -40,12 +40,14 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 PASS_HINT = "a model pass/NAME passes it on"
 DENIED_PARAMETERS: Mapping[str, str] = {
     **dict.fromkeys(sorted(ROUTING_FIELDS), "the gateway chooses the model, the host and the credentials"),
-    "extra_body": "put its fields beside `model`",
+    "extra_body": "OpenAI's client sends the fields of its argument `extra_body` beside `model`, and none of this name",
     **dict.fromkeys(("n_predict", "num_predict", "max_new_tokens"), "the limit of tokens is `max_completion_tokens`"),
     **dict.fromkeys(("plugins", "transforms"), f"the profile chooses what a model is asked; {PASS_HINT}"),
     **dict.fromkeys(("best_of", "use_beam_search", "echo"), f"the gateway returns one answer; {PASS_HINT}"),
 }
 """Other parameters that a refinement does not send: the gateway's own, or those that defeat what it does."""
+NOTHING: tuple[Any, ...] = ([], {}, "")
+"""Values with which a field that chooses the route chooses nothing."""
 CHAT_FIELDS = frozenset(
     (
         *("model", "messages", "tools", "tool_choice", "functions", "function_call", "response_format", "stream", "stream_options"),
@@ -252,7 +254,9 @@ def metadata_of(body: Mapping[str, Any]) -> Mapping[str, str]:
 
 def other_parameters(body: Mapping[str, Any], known: Callable[[str], bool]) -> dict[str, Any]:
     """Return the fields that the protocol does not have, such as `top_k`: they are for the model."""
-    others = {name: value for name, value in body.items() if not known(name) and value is not None}
+    others = {
+        name: value for name, value in body.items() if not known(name) and is_set(value, NOTHING if name in ROUTING_FIELDS else ())
+    }
     for name in others:
         if name in DENIED_PARAMETERS:
             raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")

@@ -46,6 +46,8 @@ from .request_table import RequestFacts, RequestOutcomeName, RequestTable, find_
 
 JOURNAL = "gateway.journal"
 TABLE = "requests.db"
+COMPANIONS = ("", "-wal", "-shm", ".pending")
+"""The ends of the names of the files that limits count; others beside them are none of the store's."""
 HOUR, DAY = 3600.0, 86_400.0
 MEGABYTE = 10**6
 MAINTENANCE_SECONDS = 60.0
@@ -57,7 +59,7 @@ REMAINS = "remains_since"
 """The key of the metadata of a run that says since when its file may have remains of deleted texts, in seconds of the epoch."""
 CLIENT_WENT_AWAY = 499
 """The status of a request whose client closed the connection, as in nginx."""
-HEADER_BYTES = RESULT_BYTES = 500  # of a trace and of its result besides their texts, roughly
+RESULT_BYTES = 500  # of the result of a trace besides its text, roughly
 MAX_EXCHANGE_BYTES = 2**20
 """Bytes of a request, and of a reply, that was passed on and is kept."""
 USAGE_FACTS = ("calls", "input_tokens", "output_tokens", "cost")
@@ -224,7 +226,7 @@ class RequestStore:
         return self._journal.size + self._table.size + sum(others.values())
 
     def _file_sizes(self) -> dict[str, int]:
-        return {path.name: size_of(path) for name in (JOURNAL, TABLE) for path in self.folder.glob(f"{name}*")}
+        return {f"{name}{end}": size_of(self.folder / f"{name}{end}") for name in (JOURNAL, TABLE) for end in COMPANIONS}
 
     def _remove_remains(self) -> None:
         """Write the journal again if something of it was deleted: `erase` leaves copies that SQLite made of a text earlier."""
@@ -432,8 +434,9 @@ class RequestRecorder:
         journal, id, model = self._store.journal, self.facts.trace_id, self.facts.model
         if journal is not self._journal:
             position = self._store.next_position(journal, model)
-            journal.begin_row(model, id, position, "", {}, dumps_text(trace.header()))
-            self._journal, self._record_count, self._trace_bytes = journal, 0, task_bytes(trace)
+            header = dumps_text(trace.header())
+            journal.begin_row(model, id, position, "", {}, header)
+            self._journal, self._record_count, self._trace_bytes = journal, 0, len(header)
         lines = [record_to_json(record) for record in trace.records[self._record_count :]]
         if lines:
             journal.append_records(model, id, self._record_count, lines)
@@ -506,13 +509,8 @@ def _last_position(journal: Journal, run: str) -> int:
 
 
 def _interrupted_request(facts: RequestFacts, trace: Trace | None) -> RequestFacts:
-    size = task_bytes(trace) + sum(len(record_to_json(record)) for record in trace.records) if trace else 0
-    return replace(facts, outcome="interrupted", trace_bytes=size, **trace_facts(trace))
-
-
-def task_bytes(trace: Trace) -> int:
-    """Return roughly how many bytes the task and the settings of a trace take in the journal."""
-    return len(str(trace.task)) + HEADER_BYTES
+    texts = [dumps_text(trace.header()), *map(record_to_json, trace.records)] if trace else []
+    return replace(facts, outcome="interrupted", trace_bytes=sum(map(len, texts)), **trace_facts(trace))
 
 
 def trace_facts(trace: Trace | None) -> dict[str, Any]:

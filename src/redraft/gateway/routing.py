@@ -16,6 +16,7 @@ from ..middleware.call_costs import max_image_tokens
 from ..models.pricing import Price, context_window_of, price_of
 from .config import GatewayConfig, Profile, Retention, ServedModel
 from .exchange import ChatRequest, GatewayError, WireName, invalid_request
+from .field_tables import ANSWER_COUNTS, OUTPUT_FIELDS, OUTPUT_LIMITS
 from .keys import Caller
 from .passing import PassThrough
 from .profile_models import ConnectedModels
@@ -23,12 +24,7 @@ from .refining import PreparedRequest, ProfileRefiner
 from .request_costs import MeteredRequest, meter_request, unbounded_error
 
 REFINE, PASS = "refine/", "pass/"
-OUTPUT_TOKENS = 4096  # assumed of an answer without a limit until a model has written a longer one, for what a request may cost
-OUTPUT_LIMITS = (
-    *("max_completion_tokens", "max_tokens", "max_output_tokens"),
-    *("n_predict", "num_predict", "max_new_tokens", "min_tokens"),  # of servers that OpenAI's protocol is not enough for
-)
-"""Fields that limit the tokens of an answer. Which of them a model obeys is not known, nor what it makes of one below 1."""
+ASSUMED_OUTPUT_TOKENS = 4096  # of an answer without a limit, until a model has written a longer one
 LONGER_CONTEXT = "context-1m"  # a feature in `anthropic-beta` with which a context window is longer than the published one
 
 
@@ -40,7 +36,7 @@ class InputLimits:
     image_tokens: int
     is_stated: bool = False
 
-    def tokens(self, size: int, request: MeteredRequest | None) -> float:
+    def tokens(self, size: float, request: MeteredRequest | None) -> float:
         """Return the most input tokens of a request of so many bytes; those that may cost more count for more.
 
         Tokenizers work on bytes or longer texts: no script has more than a token for each byte.
@@ -108,21 +104,23 @@ class Routing:
         else:
             model, roles = self.model_of(target.profile), _roles(target.profile)
         request = meter_request(body, wire, model)
+        if LONGER_CONTEXT in features and model and model.kind == "anthropic" and not model.prices:
+            message = f"anthropic-beta: prompts with {LONGER_CONTEXT} may cost more than published, and the key has a limit in USD"
+            raise invalid_request("anthropic-beta", f"{message}: the operator may set prices in [models.{model.name}]")
         for role in roles if request.unbounded else ():
             limits = self._limits_of(role)
             if limits.context_window is None or (LONGER_CONTEXT in features and not limits.is_stated):
-                raise unbounded_error(request.unbounded, role)
+                raise unbounded_error(request.unbounded, role, is_configured=role in self._served)
         return request
 
     def pass_cost(
-        self, model: ServedModel, body: Mapping[str, Any], size: int, metered: MeteredRequest | None = None
+        self, model: ServedModel, wire: WireName, body: Mapping[str, Any], size: int, metered: MeteredRequest | None = None
     ) -> float | None:
         """Return what a request that is passed on may cost in USD; None without known prices."""
-        given = [body[name] for name in OUTPUT_LIMITS if body.get(name) is not None]
-        unlimited = max(OUTPUT_TOKENS, self.passing.upstream(model).longest_answer)
-        limits = [limit if _is_count(limit) else unlimited for limit in given] or [unlimited]
-        answers = max((body[name] for name in ("n", "best_of") if _is_count(body.get(name))), default=1)
-        cost = _cost(self._prices[model.name], self._limits[model.name].tokens(size, metered), max(limits) * answers)
+        unlimited = max(ASSUMED_OUTPUT_TOKENS, self.passing.upstream(model).longest_answer)
+        tokens = _output_tokens(body, OUTPUT_LIMITS[wire], unlimited)
+        answers = max((body[name] for name in ANSWER_COUNTS if _is_count(body.get(name))), default=1)
+        cost = _cost(self._prices[model.name], self._limits[model.name].tokens(size, metered), tokens * answers)
         return cost if cost is None or metered is None else cost + metered.usd
 
     def refine_cost(self, prepared: PreparedRequest, size: int, metered: MeteredRequest | None = None) -> float | None:
@@ -133,7 +131,7 @@ class Routing:
         budget, added = prepared.max_cost, prepared.max_calls * metered.usd if metered else 0.0
         if budget is not None and not (metered and (metered.images or metered.unbounded)):
             return budget + added
-        output_tokens = prepared.request.max_tokens or OUTPUT_TOKENS
+        output_tokens = _output_tokens(prepared.request.parameters, (), prepared.request.max_tokens or ASSUMED_OUTPUT_TOKENS)
         if budget is not None and metered and not metered.unbounded:
             size = output_tokens = 0
         costs: list[float] = []
@@ -174,6 +172,13 @@ class Routing:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _output_tokens(body: Mapping[str, Any], limits: tuple[str, ...], unlimited: int) -> float:
+    """Return the most tokens of an answer: only `limits` can make them fewer than those of an answer without a limit."""
+    given = [name for name in OUTPUT_FIELDS if body.get(name) is not None]
+    tokens = [body[name] if _is_count(body[name]) else unlimited for name in given]
+    return max(tokens if any(name in limits for name in given) else [unlimited, *tokens])
 
 
 def _price(model: ServedModel) -> Price | None:

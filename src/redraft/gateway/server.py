@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import uvicorn
 
+from ..descriptors import descriptor_limit
 from ..errors import ConfigError, RedraftError
 from ..sync import run_on_uvloop
 from .acceptor import Acceptor
@@ -34,6 +35,7 @@ from .keys import KeyRing
 Say = Callable[[str], object]
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75  # of an idle connection: longer than the 60 s of common load balancers
+OTHER_DESCRIPTORS = 64  # that are open besides connections, or held back
 SWITCH_SECONDS = 0.0005  # that a thread which writes files may keep the event loop waiting
 CLOSE_SECONDS = 5  # for connections, after the last request
 
@@ -69,6 +71,7 @@ class GatewayServer:
     async def serve(self) -> None:
         """Serve until `stop`."""
         with bind_socket(self.config.host, self.config.port) as listener:
+            self._check_descriptors()
             async with Gateway(self.config, self._env) as gateway:
                 server = GatewayHttpServer(gateway)
                 with self._signals(gateway, server):
@@ -81,6 +84,12 @@ class GatewayServer:
                         server.should_exit = True
                         await serving
                     await gateway.store.wait_for_commit()
+
+    def _check_descriptors(self) -> None:
+        """Warn if clients will have to wait for descriptors before `max_concurrent` requests are at work."""
+        most, needed = descriptor_limit(), 2 * self.config.limits.max_concurrent + OTHER_DESCRIPTORS
+        if most < needed:
+            self._warn(f"the limit on open files is {most:.0f}: for max-concurrent it should be {needed} (ulimit -n, LimitNOFILE=)")
 
     def stop(self) -> None:
         """End gently."""

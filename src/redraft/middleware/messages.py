@@ -6,8 +6,9 @@ requests offer tools, and remove tool calls from answers to the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 from ..checks import is_blank
@@ -36,13 +37,13 @@ def merge_adjacent(messages: Messages) -> Messages:
         previous = message["role"]
     else:
         return messages
-    merged: list[Message] = []
+    runs: list[list[Message]] = []
     for message in messages:
-        if merged and _can_merge(merged[-1], message):
-            merged[-1] = _merge(merged[-1], message)
+        if runs and _can_merge(runs[-1][-1], message):
+            runs[-1].append(message)
         else:
-            merged.append(message)
-    return tuple(merged)
+            runs.append([message])
+    return tuple(run[0] if len(run) == 1 else _merge(run) for run in runs)
 
 
 def _can_merge(before: Message, after: Message) -> bool:
@@ -51,16 +52,23 @@ def _can_merge(before: Message, after: Message) -> bool:
     return not any(message.get(field) for message in (before, after) for field in ("tool_calls", "function_call"))
 
 
-def _merge(before: Message, after: Message) -> Message:
-    """Return one message for two. If their authors have different names, the names go into the text."""
-    if before.get("name") != after.get("name"):
-        before, after = _with_name_in_text(before), _with_name_in_text(after)
-    first, second = before.get("content") or "", after.get("content") or ""
-    if isinstance(first, str) and isinstance(second, str):
-        content: Any = "\n\n".join(filter(None, (first, second)))
-    else:
-        content = [*_parts(first), *_parts(second)]
-    return {**after, **before, "content": content}
+def _merge(messages: Sequence[Message]) -> Message:
+    """Return one message for several. From the first on whose author has another name, the names go into the text."""
+    name = messages[0].get("name")
+    of_one = list(takewhile(lambda message: message.get("name") == name, messages))
+    if len(of_one) < len(messages):
+        messages = [_with_name_in_text(each) for each in (_join(of_one), *messages[len(of_one) :])]
+    return _join(messages)
+
+
+def _join(messages: Sequence[Message]) -> Message:
+    """Return one message for several. Its fields are those of the first that has them."""
+    contents = [message.get("content") or "" for message in messages]
+    texts = list(takewhile(lambda content: isinstance(content, str), contents))
+    content: Any = "\n\n".join(filter(None, texts))
+    if len(texts) < len(contents):
+        content = [part for each in (content, *contents[len(texts) :]) for part in _parts(each)]
+    return {field: value for message in reversed(messages) for field, value in message.items()} | {"content": content}
 
 
 def _with_name_in_text(message: Message) -> Message:

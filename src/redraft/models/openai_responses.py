@@ -239,7 +239,7 @@ def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
     for part in content:
         if not isinstance(part, dict):
             raise bad_response(f"sent a content with {json_type_name(part)} in it", usage=usage)
-        if part.get("type") in ("thinking", "reasoning") or part.get("thought") is True:
+        if str(part.get("type")).startswith(("thinking", "reasoning")) or part.get("thought") is True:
             inside = part.get("thinking") or part.get("reasoning") or part.get("text")
             reasoning.append(split_content(inside, usage)[0])
         elif isinstance(part.get("text"), str):

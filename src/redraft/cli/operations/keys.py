@@ -19,8 +19,9 @@ from ...gateway.key_database import Spending
 from ...gateway.keys import FILE_NAME, NANO, KeyLimits, KeyRing, StoredKey
 from ...money import usd_amount
 from ..output import format_time, notice, warning
-from ..terminal import console, plain_table, text_line
+from ..terminal import console, grid, plain_table, text_line
 
+MAX_WIDTH = 10_000  # characters of a table, before it is fitted into a terminal
 KeyEntry: TypeAlias = tuple[StoredKey, Spending, Spending, float | None]  # what it used today and this month, and when last
 
 
@@ -143,7 +144,16 @@ def _print_table(entries: list[KeyEntry]) -> None:
         figures = (*_figures(*key.limits.budget("day"), today), *monthly, rate)
         cells = (key.id, key.name, key.state(time()), *figures, ", ".join(key.profiles) or "all")
         table.add_row(*map(text_line, cells), _date(key.expires_at, "never"), _date(used_at, "never"))
-    console(stderr=False).print(table)
+    screen = console(stderr=False)
+    unlimited = screen.options.update(max_width=MAX_WIDTH)
+    if not screen.is_terminal or screen.measure(table, options=unlimited).maximum <= screen.width:
+        screen.print(table)
+        return
+    for row in zip(*(column.cells for column in table.columns), strict=True):  # a key takes several lines
+        lines = grid()
+        for column, cell in zip(table.columns, row, strict=True):
+            lines.add_row(column.header, cell)
+        screen.print(lines, "")
 
 
 def _figures(usd_limit: float | None, calls_limit: int | None, spending: Spending) -> tuple[str, str]:

@@ -81,19 +81,24 @@ _CONTROL_TOKEN = re.compile(
        |\|/?[\w\u2581]{1,64}[|>] | /?[\w\u2581]{1,64}\|>  # <|turn>, <turn|>: Gemma 4; <|DSML|: DeepSeek
        |(?-i:s)> | (?<!\w<)S> | [ \t]{0,2}/[ \t]{0,2}s[ \t]{0,2}> | </?SYS>>   # Llama 2; not the type in Vec<S>
        |[ \t]{0,2}/?[ \t]{0,2}(?:
-            (?:bos|eos|eod|pad|unk|sep|cls|mask|sop|eop|eoh|eoa|eot|eom)(?:_token)?       # Cohere, GLM, InternLM
+            (?:bos|eos|eod|unk|sop|eop|eoh|eoa|eot|eom)(?:_token)? | (?:pad|sep|cls|mask)_token | (?-i:MASK)  # Cohere, GLM
            |(?:start|end|begin|beginning)[_-]of[_-]\w{1,24}                              # Gemma, MiniMax
-           |think(?:ing)? | arg_(?:key|value) | toolcall | available_tools | role | image
+           |think(?:ing)? | arg_(?:key|value) | toolcall | available_tools
            |(?:tool|function)_(?:call|response|result|output)s?                          # Qwen, GLM, Nemotron
            |(?:seed|minimax|antml):\w{1,40} | _(?:user|bot|system|assistant|tool|start|end)
            |(?:reserved|unused|extra|special|control|ctrl|mask)(?:_id|_token)?[_:]?\d{1,5} | 0x[0-9a-f]{2}
            |(?:image|audio|video)_(?:soft_)?(?:token|pad|start|end)
            |fim[_-](?:prefix|middle|suffix|pad) | file_sep | repo_?name | gh_stars | issue_(?:start|comment|closed)   # StarCoder
            |jupyter_(?:start|text|code|output|script) | commit_(?:before|after|msg) | empty_output
-        )[ \t]{0,2}/?>)
-    |\[(?=[ \t]{0,2}/?[ \t]{0,2}(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS|THINK
-             |CALL_ID|[gs]MASK|unused_?(?:token_?)?\d{1,5}|control_\d{1,5}|@\w{1,24}@)[ \t]{0,2}\]  # Mistral, GLM, Gemma
-          |(?-i:/?(?:ARGS|IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|PREFIX|SUFFIX|MIDDLE|BOS|EOS|EOT|PAD|UNK|CLS|SEP|MASK))\]
+        )[ \t]{0,2}/?>
+       |(?:/|(?<!\w<)(?<!\(\?P<))(?:pad|sep|cls)/?>               # not the type in Tensor<Pad>, nor the name of a group
+       |(?-i:role>(?:HUMAN|ASSISTANT|SYSTEM|OBSERVATION)</role>))                       # Ling
+    |\[(?=(?-i:/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS|THINK|ARGS|CALL_ID
+             |IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|[gs]MASK)\])                      # Mistral, GLM
+          |(?:(?<![\w)\]]\[)|(?=[ \t]{0,2}/))(?:              # not the index in x[mask]
+             [ \t]{0,2}/?[ \t]{0,2}(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS|THINK
+               |CALL_ID|[gs]MASK|unused_?(?:token_?)?\d{1,5}|control_\d{1,5}|@\w{1,24}@)[ \t]{0,2}\]  # Gemma
+             |(?-i:/?(?:PREFIX|SUFFIX|MIDDLE|BOS|EOS|EOT|PAD|UNK|CLS|SEP|MASK))\])
           |\|/?\w{1,64}\|\] | e~\[ | >\[)                 # EXAONE, MiniMax
     |\](?=~!?b[\[\]]|<\])                                 # MiniMax
     |\u25c1(?=/?\w{1,64}\u25b7)                           # Kimi
@@ -106,8 +111,11 @@ _INVISIBLE = (
     f"\U000e0000-\U000e00ff\U000e01f0-\U000e0fff{_VARIATION}"  # Unicode's Default_Ignorable_Code_Point
 )
 _INVISIBLE_CHARACTER = re.compile(f"[{_INVISIBLE}]")
-_HIDDEN_TEXT = re.compile(f"[{_INVISIBLE}]{{4,}}|[\U000e0000-\U000e00ff]|(?<=[{_VARIATION}])[{_VARIATION}]")
-"""Invisible characters that no script and no picture needs: tags, variations of a variation, and runs of any."""
+_FLAGS = "|".join("".join(chr(0xE0000 + ord(c)) for c in name) for name in ("gbeng", "gbsct", "gbwls"))  # of parts of Britain
+_HIDDEN_TEXT = re.compile(
+    f"(\U0001f3f4(?:{_FLAGS})\U000e007f)|[{_INVISIBLE}]{{4,}}|[\U000e0000-\U000e00ff]|(?<=[{_VARIATION}])[{_VARIATION}]"
+)
+"""Invisible characters that no script and no picture needs: tags (but for three flags), variations of a variation, and runs."""
 
 
 def without_control_tokens(text: str) -> str:
@@ -119,7 +127,7 @@ def without_control_tokens(text: str) -> str:
         if "<" not in text and "[" not in text and "]" not in text:  # most texts have none, and the search is slow
             return text
         return _CONTROL_TOKEN.sub(lambda match: _REPLACEMENTS[match[0]], text)
-    text = _HIDDEN_TEXT.sub(lambda match: "\ufffd" * len(match[0]), text)
+    text = _HIDDEN_TEXT.sub(lambda match: match[1] or "\ufffd" * len(match[0]), text)
     before = [match.start() - n for n, match in enumerate(_INVISIBLE_CHARACTER.finditer(text))]  # as places in the visible text
     visible = (_INVISIBLE_CHARACTER.sub("", text) if before else text).translate(_ASCII_FORMS)
     tokens = [(match.start() + bisect_right(before, match.start()), match[0]) for match in _CONTROL_TOKEN.finditer(visible)]
