@@ -22,6 +22,7 @@ SAFE = {
     "graders/registry.py _SOURCES": "appended by imports",
     "models/llama_cpp.py _inherited_servers": "in a forked child, which has one thread",
     "models/llama_cpp.py _models": "single operations",
+    "perform.py _retries": "single operations",
     "requirements/spec.py _registered": "single operations; its length is the key of what is made of it",
     "sandbox/process.py _spawners": "under a lock",
     "sandbox/process.py _spawners_lock": "in a forked child, which has one thread",

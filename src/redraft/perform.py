@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from .answers import AnswerForm
 from .checks import is_blank
@@ -82,6 +84,18 @@ class Roles:
 
 SHORTAGE_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 20.0)
 """Seconds before each further try of a step while this machine is short of something."""
+
+
+class _Retries:
+    """The steps of an event loop that try again, one at a time. `failures`: how many found no room in the end."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.failures = 0
+
+
+_retries: WeakKeyDictionary[asyncio.AbstractEventLoop, _Retries] = WeakKeyDictionary()
+_is_retrying: ContextVar[bool] = ContextVar("is_retrying", default=False)
 
 Work: TypeAlias = Generate | Refine | Repair | Grade | Compare  # the steps that are more than an end
 
@@ -257,18 +271,47 @@ def _client_for(step: Work, roles: Roles) -> StepClient:
 async def _work_with_room(roles: Roles, work: tuple[Work, StepClient]) -> Record:
     """Work on a step. While this machine is short of something, as of descriptors or processes, wait and try again.
 
-    Raises ShortageError after the last pause. (A call waits by itself: see `models.http_client`.)
+    The steps of an event loop try again one at a time, or each would take what another needs. Calls that a step has made are
+    made again then. Raises ShortageError after the last pause. (A call waits by itself: see `models.http_client`.)
     """
-    for pause in (*SHORTAGE_PAUSES, None):
+    try:
+        return await _work_on(roles, work)
+    except Exception as error:
+        if not _is_worth_a_wait(error):
+            raise
+    if _is_retrying.get():  # within a grader that refines: its step has the lock
+        return await _try_again(roles, work, SHORTAGE_PAUSES)
+    retries = _retries.setdefault(asyncio.get_running_loop(), _Retries())
+    failures = retries.failures
+    async with retries.lock:
+        token = _is_retrying.set(True)
+        try:  # once, if another found no room meanwhile
+            return await _try_again(roles, work, SHORTAGE_PAUSES if retries.failures == failures else (0.0,))
+        except ShortageError:
+            retries.failures += 1
+            raise
+        finally:
+            _is_retrying.reset(token)
+
+
+async def _try_again(roles: Roles, work: tuple[Work, StepClient], pauses: Iterable[float]) -> Record:
+    """Work on a step after each pause until there is room. Raises ShortageError after the last try."""
+    shortage: Exception | None = None
+    for pause in pauses:
+        await work[1].cancel_pending()
+        await asyncio.sleep(pause)
         try:
             return await _work_on(roles, work)
         except Exception as error:
-            if isinstance(error, ModelError) or not is_shortage(error):
+            if not _is_worth_a_wait(error):
                 raise
-            if pause is None:
-                raise ShortageError(error_text(error)) from error
-        await asyncio.sleep(pause)
-    raise AssertionError("unreachable: the last pause is None")
+            shortage = error
+    raise ShortageError(error_text(shortage) if shortage else "") from shortage
+
+
+def _is_worth_a_wait(error: Exception) -> bool:
+    """Whether an error says that this machine is short of something, and no call has waited for it."""
+    return is_shortage(error) and not isinstance(error, ModelError)
 
 
 def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:

@@ -827,6 +827,24 @@ async def test_store_that_fails_again_is_not_called_well(tmp_path, monkeypatch):
     store.close()
 
 
+async def test_store_whose_first_request_failed_is_not_called_well(tmp_path, monkeypatch):
+    """The journal that is opened again has nothing of it: something is written all the same."""
+    store = RequestStore(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "_write", lambda *_: 1 / 0)
+        passed(store, "first")
+        await wait_until(lambda: store.problem)
+        for _ in range(3):
+            await asyncio.to_thread(store._maintain_once)
+            assert store.problem
+    await asyncio.to_thread(store._maintain_once)
+    assert not store.problem
+    passed(store, "after")
+    await store.wait_for_commit()
+    assert store.find("after").trace.best.text == "answer"
+    store.close()
+
+
 def test_one_warning_a_minute(tmp_path, monkeypatch, caplog):
     """However many errors there are, and whether the store works in between; each is counted."""
     clock = SimpleNamespace(now=0.0, time=time.time, monotonic=lambda: clock.now)

@@ -23,7 +23,8 @@ from sandbox.grader import is_alive
 from sandbox.test_attacks import LEARNED, RUN, tiers
 
 from redraft.errors import ConfigError, SandboxUnavailableError
-from redraft.sandbox import Limits, Sandbox, SandboxedProcessError, bubblewrap, monitor
+from redraft.descriptors import open_descriptors
+from redraft.sandbox import Limits, Sandbox, SandboxedProcessError, bubblewrap, monitor, process
 from redraft.sandbox import tiers as tiers_module
 from redraft.sandbox.interpreter import Packages
 
@@ -536,3 +537,34 @@ def test_a_process_with_thousands_of_open_files_starts_sandboxed_ones(sandbox):
         for _ in range(1100):
             stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
         assert sandbox.run_tool(["python", "-c", "import time; time.sleep(0.2); print(1)"]).stdout == "1\n"
+
+
+def test_process_that_cannot_be_started_keeps_no_descriptor(isolated):
+    """Wherever it fails: else each try would leave less for the next."""
+    assert isolated.run_tool(["python", "-c", ""]).status == "exited"
+    limits, before, failed = resource.getrlimit(resource.RLIMIT_NOFILE), open_files(), 0
+    for free in range(12):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + free, limits[1]))
+        try:
+            isolated.run_tool(["python", "-c", ""])
+        except OSError:
+            failed += 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (open_files() <= before, failed > 3) == (True, True)
+
+
+def test_process_without_a_thread_to_watch_it_is_ended(isolated, monkeypatch):
+    """Neither a descriptor nor a process stays."""
+    assert isolated.run_tool(["python", "-c", ""]).status == "exited"
+    before, started = open_files(), []
+
+    def no_thread(*_):
+        raise RuntimeError("can't start new thread")
+
+    spawn = process._spawn
+    monkeypatch.setattr(process, "_spawn", lambda *arguments: started.append(spawn(*arguments)) or started[-1])
+    monkeypatch.setattr(monitor.Thread, "start", no_thread)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        isolated.run_tool(["python", "-c", ""])
+    assert (open_files() <= before, started[0].returncode) == (True, -signal.SIGKILL)

@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import subprocess
+from collections import Counter
 from contextlib import contextmanager
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from redraft import ScriptedModel, Task, batch, descriptors, perform, refine
 from redraft.descriptors import is_shortage
 from redraft.errors import ConfigError, ModelError, ModelUnavailableError, ShortageError
+from redraft.graders import Jury
 from redraft.gateway.refining import gateway_error
 from redraft.gateway.upstream_errors import error_from_failure
 from redraft.middleware.circuit_breaker import FAILURE_THRESHOLD
@@ -247,6 +249,17 @@ def test_a_shortage_chooses_no_other_sandbox(monkeypatch):
 # ---- graders and rows
 
 
+class ModelOf(ScriptedModel):
+    """Answers what an asynchronous function returns for the prompt."""
+
+    def __init__(self, answer):
+        super().__init__([])
+        self.answer = answer
+
+    async def complete(self, request):
+        return Reply(await self.answer(request.messages[-1]["content"]))
+
+
 class ShortGrader:
     """A function that needs a file, which cannot be opened some times."""
 
@@ -261,9 +274,91 @@ class ShortGrader:
 
 
 async def test_a_grader_is_tried_again_until_there_is_room():
-    grader = ShortGrader(5)
+    grader = ShortGrader(3)
     result = await refine(Task("q", "fine"), ScriptedModel(["x"]), grader)
-    assert (result.score, grader.calls) == (1.0, 6)
+    assert (result.score, grader.calls) == (1.0, 4)
+
+
+async def test_a_part_of_a_grader_is_tried_again_until_there_is_room():
+    """Its vote is not lost, which would lower the number of votes behind the score."""
+    grader = ShortGrader(3)
+    result = await refine(Task("q", "fine"), False, Jury([lambda text: 0.5, grader, lambda text: 0.0]))
+    assert (result.score, grader.calls) == (0.5, 4)
+
+
+async def test_a_shortage_is_no_reason_to_ask_a_model_twice_in_one_try():
+    """A grader that asks and then finds no room asks once for each try, and what still runs ends before the next."""
+    asked, ended, tries = [], [], []
+
+    async def answer(prompt):
+        asked.append(prompt)
+        if prompt == "slow":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(len(tries))
+        return "yes"
+
+    async def grade(text, ask):
+        assert len(ended) == len(tries)
+        tries.append(asyncio.ensure_future(ask("slow")))
+        while asked.count("slow") < len(tries):
+            await asyncio.sleep(0)
+        await ask("quick")
+        if len(tries) < 4:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return 1.0
+
+    result = await refine(Task("q", "fine"), False, grade, judge=ModelOf(answer))
+    assert (result.score, asked.count("quick"), len(tries), ended) == (1.0, 4, 4, [1, 2, 3, 4])
+
+
+async def test_steps_try_again_one_at_a_time():
+    """Else each takes what another needs, in the same moment."""
+    at_work, most, failed = 0, 0, set()
+
+    async def grade(text):
+        nonlocal at_work, most
+        if text not in failed:
+            failed.add(text)
+            raise OSError(errno.EMFILE, "Too many open files")
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(0)
+        at_work -= 1
+        return 1.0
+
+    results = await asyncio.gather(*(refine(Task("q", f"fine {n}"), False, grade) for n in range(8)))
+    assert ([result.score for result in results], most) == ([1.0] * 8, 1)
+
+
+async def test_a_grader_that_refines_does_not_wait_for_itself():
+    """Its step holds the turn of those that try again."""
+    inner, outer = ShortGrader(1), ShortGrader(1)
+
+    async def grade(text):
+        outer(text)
+        return (await refine(Task("q", "inner"), False, inner)).score
+
+    async with asyncio.timeout(30):
+        result = await refine(Task("q", "fine"), False, grade)
+    assert (result.score, inner.calls, outer.calls) == (1.0, 2, 2)
+
+
+async def test_steps_that_waited_in_vain_with_another_try_once_more():
+    """A shortage that lasts costs the pauses once, not once for each of them."""
+    calls, all_began = Counter(), asyncio.Event()
+
+    async def grade(text):
+        calls[text] += 1
+        if len(calls) == 5:
+            all_began.set()
+        await all_began.wait()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    results = await asyncio.gather(*(refine(Task("q", f"fine {n}"), False, grade) for n in range(5)))
+    assert [result.score for result in results] == [None] * 5
+    assert sorted(calls.values()) == [2, 2, 2, 2, 4]
 
 
 async def test_rows_that_fail_for_a_shortage_are_redone(tmp_path):
@@ -272,6 +367,7 @@ async def test_rows_that_fail_for_a_shortage_are_redone(tmp_path):
     first = await batch([{"prompt": "q"}], tmp_path / "out.jsonl", model, grader)
     assert (first.done, first.failed, first.unfinished) == (0, 0, 1)
     assert "ShortageError: " in (tmp_path / "out.jsonl").read_text()
+    assert first.errors == {"ShortageError": 1}
     grader.times = 0
     second = await batch([{"prompt": "q"}], tmp_path / "out.jsonl", model, grader)
     assert (second.done, second.failed, second.unfinished) == (1, 0, 0)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..descriptors import is_shortage
 from ..errors import (
     BudgetExhaustedError,
     ConfigError,
@@ -42,6 +43,7 @@ HINTS = {
     "AuthenticationError": "keys are read from the environment (see `redraft models`), or from an address: http://:KEY@HOST/v1#NAME",
     "ModelUnavailableError": "`redraft models URL` asks the server at an address, `redraft models` those that Redraft knows",
     "ModelTimeoutError": "try again, or use another --model",
+    "ShortageError": "raise the limit on open files (`ulimit -n`), or work on less at once: --max-in-flight",
     "RateLimitError": "wait a little and try again",
     "ContextLengthError": "shorten the prompt or the response, or use a --model with a longer context",
     "ContentFilterError": "rephrase the prompt, or use another --model",
@@ -157,7 +159,7 @@ def report_error(error: Exception) -> int:
         output.error(f"{type(error).__name__}: {error}", "this is a bug; --debug shows the traceback")
         return FAILED
     output.error(output.in_options(str(error)) or type(error).__name__, _hint(error))
-    return USAGE if isinstance(error, ConfigError | WrongFileError) else FAILED
+    return USAGE if isinstance(error, ConfigError | WrongFileError) and not is_shortage(error) else FAILED
 
 
 def _report_os_error(error: OSError) -> int:
@@ -187,6 +189,8 @@ def _file_hint(error: OSError) -> str:
 
 def _hint(error: RedraftError) -> str:
     """Return what to do about an error."""
+    if is_shortage(error):
+        return HINTS["ShortageError"]
     if wait := getattr(error, "retry_after", None):
         return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
     if isinstance(error, BudgetExhaustedError):

@@ -285,7 +285,7 @@ class RequestStore:
     def next_position(self, journal: Journal, model: str) -> int:
         """Return the position of a new row, and create its run if there is none."""
         if not journal.has_run(model):
-            journal.update_run(model, model=model, invocation=1)
+            _write_run(journal, model)
         self._positions[model] = position = self._positions.get(model, -1) + 1
         return position
 
@@ -319,8 +319,8 @@ class RequestStore:
         if self._journal.write_error:
             self._journal.close()
             self._journal = _open_journal(self.folder / JOURNAL)
-            for model in filter(self._journal.has_run, list(self._positions)[:1]):
-                self._journal.update_run(model)
+            for model in list(self._positions)[:1]:  # (the run of the first request may not have been written)
+                _write_run(self._journal, model)
             self._journal.flush()
 
     def _close_interrupted(self) -> None:
@@ -344,6 +344,11 @@ class RequestStore:
         """Return whether the journal has the result of a request, which is written last."""
         rows = self._journal.rows_by_id(facts.model, [facts.trace_id])
         return any(row.result is not None for row in rows.values())
+
+
+def _write_run(journal: Journal, model: str) -> None:
+    """Write the run of a model, whether it is a new one or not."""
+    journal.update_run(model, model=model, invocation=1)
 
 
 class RequestRecorder:

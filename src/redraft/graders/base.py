@@ -23,6 +23,7 @@ from ..core.cancellation import cancel_and_wait
 from ..core.records import Candidate, Comparison, CriterionScore, Feedback
 from ..core.serialize import pack, unpack
 from ..core.task import Task
+from ..descriptors import is_shortage
 from ..errors import ConfigError, RedraftError, StoreError
 from ..middleware.messages import SYSTEM_ROLES
 from ..own_code import fingerprint_name, is_own
@@ -430,12 +431,18 @@ def asks_judge(grader: Any) -> bool:
 
 
 async def retry_once(work: Callable[[], Awaitable[T]]) -> T:
-    """Run a grader's code, and once more if it fails. A RedraftError is not retried: model calls were retried where they failed."""
+    """Run a grader's code, and once more if it fails.
+
+    A RedraftError is not retried: model calls were retried where they failed. Nor is a shortage of this machine, for which the
+    whole step waits.
+    """
     try:
         return await work()
     except RedraftError:
         raise
-    except Exception:  # noqa: BLE001  (users' code fails in any way)
+    except Exception as error:  # users' code fails in any way
+        if is_shortage(error):
+            raise
         return await work()
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, get_args
 from .. import checks
 from ..core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Record
 from ..core.task import Task
+from ..descriptors import is_shortage
 from ..error_text import error_from_failure, error_text
 from ..errors import (
     EXTERNAL_ERRORS,
@@ -380,12 +381,14 @@ async def grade_part(part: Any, task: Task, candidate: Candidate, ask: JudgeClie
 
 
 async def call_part(name: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Run a part's code, and once more if it fails. Raises RedraftError."""
+    """Run a part's code, and once more if it fails. Raises RedraftError, and what says that this machine is short of something."""
     try:
         return await retry_once(work)
     except RedraftError:
         raise
     except Exception as error:
+        if is_shortage(error):  # the whole step waits and tries again
+            raise
         raise GradingError(f"{name}: {error_text(error)}") from error
 
 

@@ -36,7 +36,10 @@ async def _no_lines() -> AsyncIterator[str]:
 
 
 class ClientMessages:
-    """The stream of the messages of a client. A line that is none is answered with an error, and the next one is read."""
+    """The stream of the messages of a client. A line that is none is answered with an error, and the next one is read.
+
+    Of a `ReadStream` the library uses `async for`, `async with` and `aclose`; `receive` belongs to that protocol as well.
+    """
 
     def __init__(self, lines: InputLines, replies: Any) -> None:
         self._lines, self._replies = lines, replies

@@ -46,6 +46,7 @@ FORECAST = "forecast"  # the column of the expected quality of an answer that no
 OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {"judge_score"}  # no grader's column has these names
 NOT_STARTED = "not_started"
 NOT_BEGUN = {StopReason.BUDGET, StopReason.DEADLINE}  # the ends of a row that was not begun
+SHORTAGE = ShortageError.__name__
 TOLERANCE = 1e-9
 
 
@@ -121,7 +122,7 @@ def row_result(trace: Trace, answer: AnswerForm[Any] | None = None, more: Mappin
         columns.update(more)
     iterations = score_by_iteration(trace.with_estimates, spent)
     truncated = bool(trace.best and trace.best.truncated)
-    kind = error.error if error and status == "failed" else ""
+    kind = error.error if error and (status == "failed" or error.error == SHORTAGE) else ""
     return RowResult(status, columns, iterations, *score_change(trace), truncated, kind)
 
 
@@ -144,7 +145,7 @@ def _usage_of_row(trace: Trace) -> Usage:
 def _status(trace: Trace, stop: StopReason) -> Status:
     """Return the status. A row that fails for a shortage of this machine is open: the next run continues it."""
     if stop is StopReason.FAILED or not (trace.graded_candidates or stop.resumable or stop is StopReason.TOOL_CALLS):
-        is_short = any(failure.error == ShortageError.__name__ for failure in trace.failures.values())
+        is_short = any(failure.error == SHORTAGE for failure in trace.failures.values())
         return "open" if is_short else "failed"
     return "open" if stop.resumable else "done"
 
@@ -285,9 +286,9 @@ def _error(trace: Trace, stop: StopReason) -> Failure | None:
 
 def failed_result(error: Exception) -> RowResult:
     """Return the result of a row that raised an error. After an unexpected error it is open, so that the next run tries again."""
-    kind = type(error).__name__
+    kind = SHORTAGE if is_shortage(error) else type(error).__name__
     columns = {**EMPTY_COLUMNS, "iterations": 0, "stop": "failed", **usage_columns(NO_USAGE), "error": f"{kind}: {error}"}
-    is_final = isinstance(error, RedraftError | ValueError) and not is_shortage(error)
+    is_final = isinstance(error, RedraftError | ValueError) and kind != SHORTAGE
     return RowResult("failed" if is_final else "open", columns, error_kind=kind)
 
 

@@ -13,7 +13,7 @@ import select
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Lock, RLock
 from typing import Any, Self
 
@@ -39,20 +39,14 @@ class SandboxedProcess:
         self.tier = launch.tier
         self._limits = limits
         self._lock = RLock()
-        self._answers, target = os.pipe()
-        info, info_target = os.pipe() if launch.has_info else (None, -1)
-        try:
-            self._process = _spawn(launch, target, info_target)
-        except BaseException:
-            for descriptor in (self._answers, *([info] if info is not None else [])):
-                os.close(descriptor)
-            launch.clean_up()
-            raise
-        finally:
-            for descriptor in (target, info_target):
-                if descriptor >= 0:
-                    os.close(descriptor)
-        self._monitor = Monitor(self._process, launch, limits, info)
+        with ExitStack() as ours, ExitStack() as theirs:
+            ours.callback(launch.clean_up)
+            self._answers, target = _pipe(ours, theirs)
+            info, info_target = _pipe(ours, theirs) if launch.has_info else (None, -1)
+            self._process = ours.enter_context(_spawn(launch, target, info_target))
+            ours.callback(self._process.kill)
+            self._monitor = Monitor(self._process, launch, limits, info)
+            ours.pop_all()
         assert self._process.stdin is not None
         self._stdin = self._process.stdin
         self._input = self._stdin.fileno()
@@ -181,6 +175,14 @@ class SandboxedProcess:
         self._input = -1
         with suppress(OSError):
             self._stdin.close()
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """Return the ends of a new pipe, each of which is closed with its stack."""
+    read, write = os.pipe()
+    reader.callback(os.close, read)
+    writer.callback(os.close, write)
+    return read, write
 
 
 def _frame(value: Any) -> bytes:

@@ -20,6 +20,7 @@ from ...graders import must
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
 from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
 from ...sync import reset_in_children, run_on_uvloop
+from ...text import pluralize
 from .. import output
 from ..errors import FAILED, HINTS, INTERRUPTED, OK, error_event, handle_sigterm
 from ..request import (
@@ -226,6 +227,9 @@ def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) ->
         output.error(f"{reason}{f': {message}' if message else ''}", hint)
     if report.bad:
         view.list_unreadable(report.bad, errors)
+    if short := report.errors.get("ShortageError"):
+        hint = HINTS["ShortageError"] + (f"; then {RESUMES} the run" if arguments.is_resumable else "")
+        output.warning(f"{pluralize(short, 'row')} cut short: this machine was short of descriptors, memory or processes", hint)
     if arguments.as_json:
         data = view.report_data(report, quote_errors=arguments.json_on_stdout)
         output.write_event("report", stdout=arguments.json_on_stdout, **data)
