@@ -69,6 +69,9 @@ class IterationStats:
         }
 
 
+OWN_ERROR = "ConfigError"  # whose message repeats no endpoint, and says what to change
+
+
 @dataclass
 class ReportBuilder:
     """Counts the rows of a run as they end."""
@@ -267,7 +270,10 @@ class BatchReport:
         )
 
     def summary(self, *, quote_errors: bool = True) -> list[str]:
-        """Return the lines of a summary for people. Without `quote_errors`, a row stands for the message of each kind of error."""
+        """Return the lines of a summary for people.
+
+        Without `quote_errors`, a row stands for the message of each kind of error but ConfigError.
+        """
         stops = {why: n for why, n in self.stops.items() if why != NOT_STARTED}
         rows = f"rows {self.done:,} done" + "".join(
             f", {count:,} {what}"
@@ -287,7 +293,10 @@ class BatchReport:
             "stopped: " + ", ".join(f"{why} {n:,}" for why, n in stops.items()) if stops else "",
             "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
             "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
-            *(f"{kind}, for example{f': {why}' if quote_errors else self._error_row(kind)}" for kind, why in self.reasons.items()),
+            *(
+                f"{kind}, for example{f': {why}' if quote_errors or kind == OWN_ERROR else self._error_row(kind)}"
+                for kind, why in self.reasons.items()
+            ),
             *self.callback_errors,
             f"best answer violates a must: {self.broken:,}" if self.broken else "",
             *budget_and_priors(self.as_data()).values(),
