@@ -92,5 +92,5 @@ def test_the_page_lists_every_code():
     listed |= set(re.findall(r"`(\w+)`", after))
     codes, expressions = codes_in_source()
     assert listed == codes
-    assert expressions == {"code", "error.code", "UNKNOWN_PATH_CODE"}
+    assert expressions == {"code", "self.code", "UNKNOWN_PATH_CODE"}
     assert set(WIRES) == {"chat", "responses", "messages"}

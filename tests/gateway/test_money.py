@@ -184,6 +184,7 @@ async def test_tokens_are_not_counted_for_another_route(tmp_path, provider):
     assert not provider.requests
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("name", ["plugins", "transforms"])
 async def test_a_refinement_does_not_send_what_changes_the_prompt(tmp_path, provider, wire, name):
@@ -397,6 +398,7 @@ def auto(wire):
     return {"type": "auto"} if wire == "messages" else "auto"
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("wire", "choice"),
     [
@@ -497,6 +499,7 @@ async def reserved_for(client, provider, folder, key, wire, body):
     return reply.status_code, reserved
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("is_nested", [False, True])
 async def test_images_and_files_are_reserved_at_their_maximum(tmp_path, provider, wire, is_nested):
