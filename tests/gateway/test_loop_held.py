@@ -18,7 +18,7 @@ from redraft.gateway.keys import KeyLimits, KeyRing
 from .running import config_for, running
 
 MIB = 2**20
-SECONDS = 1.5  # five times what it takes; where the time grows with the square of the messages, it is 3 and more
+MOST = 10  # times as long as Python reads the JSON of 62,000 messages; what grows with their square takes more
 COMPLETION = {
     "object": "chat.completion",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}],
@@ -55,6 +55,17 @@ def model():
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture(scope="module")
+def reading_time():
+    """The CPU time in which Python reads the JSON of a large body on this machine, at best."""
+    raw, times = json.dumps(BODIES["small messages in turn"]()), []
+    for _ in range(3):
+        began = time.thread_time()
+        json.loads(raw)
+        times.append(time.thread_time() - began)
+    return min(times)
 
 
 @contextmanager
@@ -121,7 +132,7 @@ def ask(port, body, key):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("name", ["pass/tiny", "refine/fast"])
-async def test_a_large_body_does_not_hold_the_loop(model, tmp_path, name, make):
+async def test_a_large_body_does_not_hold_the_loop(model, reading_time, tmp_path, name, make):
     """Whatever the gateway does with it: reading, checking, hashing, storing, and sending it on."""
     with KeyRing(tmp_path) as ring:
         _, key = ring.add("one", KeyLimits(usd_per_day=10**6))  # whose requests are searched for what costs money
@@ -138,4 +149,4 @@ async def test_a_large_body_does_not_hold_the_loop(model, tmp_path, name, make):
             await gateway.store.wait_for_commit()
     gc.unfreeze()
     assert status == 200, reply
-    assert turns[0][0] < SECONDS, turns
+    assert turns[0][0] < MOST * reading_time, (reading_time, turns)
