@@ -74,7 +74,7 @@ def split_reasoning(text: str, *more_tags: str) -> SplitText:
     """
     if not ("<" in text or "THINK]" in text or "\u25c1" in text or _BARE_ANALYSIS.match(text)):
         return SplitText(text, "", None)
-    split = _split_harmony(text) or _split_tags(_without_header(text), more_tags)
+    split = _split_harmony(text) or _TagSplitter(_without_header(text), more_tags).split()
     answer = _without_header(split.answer) if split.form else split.answer
     return split._replace(answer=_without_end_tokens(answer, may_be_empty=split.form is not None))
 
@@ -160,49 +160,86 @@ def _begins_line(text: str, at: int) -> bool:
     return (line_start > 0 or at < 4) and not text[line_start:at].strip()
 
 
-def _split_tags(text: str, more_tags: tuple[str, ...]) -> SplitText:
-    marks = _find_marks(text, more_tags)
-    if not marks:
-        return SplitText(text, "", None)
-    used_ends, any_ends = _ends_after(marks)
-    answer: list[str] = []
-    blocks: list[str] = []
-    form, done, text_start, mentioned, quotes = "", 0, _text_start(text, 0), set[int](), _QuoteTracker(text)
-    n = 0
-    while n < len(marks):
-        mark, end, is_first, is_quoted = marks[n], None, False, False
-        if mark.is_end:
-            if not blocks and n not in mentioned and _ends_template_block(text, mark, text_start, quotes):
-                blocks, form, answer, done = [text[: mark.start]], "end_tag", [], mark.end
-                text_start, quotes = _text_start(text, done), _QuoteTracker(text, done)
-        elif text_start >= mark.start and not answer:
-            is_first, is_mentioned = True, _is_mentioned(text, mark.end)
-            end = used_ends[n] if used_ends[n] is not None or is_mentioned else any_ends[n]
-            if end is None and not is_mentioned:  # it never ends
-                return SplitText("", _join([*blocks, text[mark.end :]]), "other")
-        else:
-            is_quoted = quotes.is_quoted_at(mark.start) or _is_in_string(text, mark.start, mark.end)
-            is_certain = not (is_quoted or quotes.may_be_data or quotes.strings % 2)
-            is_certain = is_certain and (bool(more_tags) or mark.pair not in _ORDINARY_WORDS)
-            if is_certain and _begins_block(text, mark.start) and not _is_mentioned(text, mark.end):
-                end = used_ends[n] if used_ends[n] is not None else any_ends[n]
-        if end is None:
-            if not mark.is_end and not is_quoted and (mention := any_ends[n]) is not None:
-                mentioned.add(mention)
+class _TagSplitter:
+    """Splits a text at the marks of reasoning, from one block to the next.
+
+    `done`: up to where the text is sorted into `answer` and `blocks`; `text_start`: where visible text goes on from there.
+    """
+
+    def __init__(self, text: str, more_tags: tuple[str, ...]) -> None:
+        self.text, self.names_are_certain = text, bool(more_tags)
+        self.marks = _find_marks(text, more_tags)
+        self.used_ends, self.any_ends = _ends_after(self.marks)
+        self.answer: list[str] = []
+        self.blocks: list[str] = []
+        self.form = ""
+        self.mentioned: set[int] = set()
+        self._go_on_at(0)
+        self.quotes = _QuoteTracker(text)
+
+    def split(self) -> SplitText:
+        n = 0
+        while n < len(self.marks):
+            mark = self.marks[n]
+            if mark.is_end:
+                self._end_block_of_template(n)
+            elif end := self._end_of_block(n):
+                self._add_block(mark, self.marks[end])
+                n = end
+            elif self._begins_answer(mark) and not _is_mentioned(self.text, mark.end):  # it never ends
+                return SplitText("", _join([*self.blocks, self.text[mark.end :]]), "other")
             n += 1
-            continue
-        form = "other" if form or not is_first else "block"
+        if not self.blocks:
+            return SplitText(self.text, "", None)
+        reasoning = _join(self.blocks)
+        form = "empty" if self.form != "other" and not reasoning else self.form
+        return SplitText("".join([*self.answer, self.text[self.done :]]).lstrip(), reasoning, form)
+
+    def _go_on_at(self, position: int) -> None:
+        self.done, self.text_start = position, _text_start(self.text, position)
+
+    def _begins_answer(self, mark: _Mark) -> bool:
+        """Whether nothing of the answer is before a mark."""
+        return self.text_start >= mark.start and not self.answer
+
+    def _end_block_of_template(self, n: int) -> None:
+        """Take what is before an end without a beginning as reasoning, if the chat template began it."""
+        mark = self.marks[n]
+        if self.blocks or n in self.mentioned or not _ends_template_block(self.text, mark, self.text_start, self.quotes):
+            return
+        self.blocks, self.form, self.answer = [self.text[: mark.start]], "end_tag", []
+        self._go_on_at(mark.end)
+        self.quotes = _QuoteTracker(self.text, mark.end)
+
+    def _end_of_block(self, n: int) -> int | None:
+        """Return the number of the mark that ends the block which a mark begins; None if it begins none."""
+        mark, end = self.marks[n], self.any_ends[n]
+        is_mentioned, is_quoted, is_block = _is_mentioned(self.text, mark.end), False, True
+        if not self._begins_answer(mark):
+            is_quoted = self.quotes.is_quoted_at(mark.start) or _is_in_string(self.text, mark.start, mark.end)
+            is_block = not (is_quoted or is_mentioned) and self._may_begin_block(mark)
+        if self.used_ends[n] is not None and is_block:
+            return self.used_ends[n]
+        if is_block and not is_mentioned:
+            return end
+        if end is not None and not is_quoted:
+            self.mentioned.add(end)
+        return None
+
+    def _may_begin_block(self, mark: _Mark) -> bool:
+        """Whether a mark within the answer stands where a block begins, and in no data."""
+        is_in_data = self.quotes.may_be_data or self.quotes.strings % 2
+        is_certain = self.names_are_certain or mark.pair not in _ORDINARY_WORDS
+        return is_certain and not is_in_data and _begins_block(self.text, mark.start)
+
+    def _add_block(self, begin: _Mark, end: _Mark) -> None:
+        is_first = self._begins_answer(begin)
+        self.form = "other" if self.form or not is_first else "block"
         if not is_first:
-            answer.append(text[done : mark.start])
-        blocks.append(text[mark.end : marks[end].start])
-        done = marks[end].end
-        text_start = _text_start(text, done)
-        quotes.skip_to(done)
-        n = end + 1
-    if not blocks:
-        return SplitText(text, "", None)
-    reasoning = _join(blocks)
-    return SplitText("".join([*answer, text[done:]]).lstrip(), reasoning, "empty" if form != "other" and not reasoning else form)
+            self.answer.append(self.text[self.done : begin.start])
+        self.blocks.append(self.text[begin.end : end.start])
+        self._go_on_at(end.end)
+        self.quotes.skip_to(end.end)
 
 
 def _text_start(text: str, at: int) -> int:
