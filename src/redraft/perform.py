@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 from .answers import AnswerForm
 from .checks import is_blank
@@ -22,11 +20,10 @@ from .core.cancellation import cancel_and_wait
 from .core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from .core.task import Message, Task, as_messages
-from .descriptors import is_shortage
 from .error_text import error_text
-from .errors import BudgetExhaustedError, ConfigError, ModelError, RedraftError, ShortageError, error_name
+from .errors import BudgetExhaustedError, ConfigError, RedraftError, error_name
 from .graders.base import retry_once
-from .middleware import enforce_deadline
+from .middleware import enforce_deadline, wait_for_room
 from .middleware.call_costs import CostEstimator, Pricing
 from .protocols import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
 from .text import format_duration
@@ -81,21 +78,6 @@ class Roles:
     connect_client: Callable[[Any], ModelClient] | None = None
     answer: AnswerForm[Any] | None = None
 
-
-SHORTAGE_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 20.0)
-"""Seconds before each further try of a step while this machine is short of something."""
-
-
-class _Retries:
-    """The steps of an event loop that try again, one at a time. `failures`: how many found no room in the end."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.failures = 0
-
-
-_retries: WeakKeyDictionary[asyncio.AbstractEventLoop, _Retries] = WeakKeyDictionary()
-_is_retrying: ContextVar[bool] = ContextVar("is_retrying", default=False)
 
 Work: TypeAlias = Generate | Refine | Repair | Grade | Compare  # the steps that are more than an end
 
@@ -206,7 +188,7 @@ def make_performer(roles: Roles, deadline_at: float | None = None, deadline: flo
     seconds it was set to, for messages. A cancelled step raises CancelledError, whose `record` is the Failure if the step
     had called a model.
     """
-    work_with_room = partial(_work_with_room, roles)
+    work_with_room = wait_for_room(partial(_work_on, roles), lambda work: work[1].cancel_pending())
     perform_in_time = enforce_deadline(work_with_room, deadline_at, lambda work: work[1].deadline_message(deadline))
 
     async def perform(step: Step) -> Record:
@@ -266,52 +248,6 @@ def _client_for(step: Work, roles: Roles) -> StepClient:
             return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
         case _:
             return StepClient(roles.writer, 0, roles.connect_client)
-
-
-async def _work_with_room(roles: Roles, work: tuple[Work, StepClient]) -> Record:
-    """Work on a step. While this machine is short of something, as of descriptors or processes, wait and try again.
-
-    The steps of an event loop try again one at a time, or each would take what another needs. Calls that a step has made are
-    made again then. Raises ShortageError after the last pause. (A call waits by itself: see `models.http_client`.)
-    """
-    try:
-        return await _work_on(roles, work)
-    except Exception as error:
-        if not _is_worth_a_wait(error):
-            raise
-    if _is_retrying.get():  # within a grader that refines: its step has the lock
-        return await _try_again(roles, work, SHORTAGE_PAUSES)
-    retries = _retries.setdefault(asyncio.get_running_loop(), _Retries())
-    failures = retries.failures
-    async with retries.lock:
-        token = _is_retrying.set(True)
-        try:  # once, if another found no room meanwhile
-            return await _try_again(roles, work, SHORTAGE_PAUSES if retries.failures == failures else (0.0,))
-        except ShortageError:
-            retries.failures += 1
-            raise
-        finally:
-            _is_retrying.reset(token)
-
-
-async def _try_again(roles: Roles, work: tuple[Work, StepClient], pauses: Iterable[float]) -> Record:
-    """Work on a step after each pause until there is room. Raises ShortageError after the last try."""
-    shortage: Exception | None = None
-    for pause in pauses:
-        await work[1].cancel_pending()
-        await asyncio.sleep(pause)
-        try:
-            return await _work_on(roles, work)
-        except Exception as error:
-            if not _is_worth_a_wait(error):
-                raise
-            shortage = error
-    raise ShortageError(error_text(shortage) if shortage else "") from shortage
-
-
-def _is_worth_a_wait(error: Exception) -> bool:
-    """Whether an error says that this machine is short of something, and no call has waited for it."""
-    return is_shortage(error) and not isinstance(error, ModelError)
 
 
 def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from require import require_sandbox
 
-from redraft import perform
+from redraft.middleware import shortage
 
 from .conftest import PROGRAM
 
@@ -65,7 +65,7 @@ def test_a_batch_that_starts_many_programs_with_few_descriptors(redraft, serve):
 
 def test_a_batch_that_found_no_room_says_so(redraft, serve, monkeypatch):
     """The summary has the reason and what to do, and with room the same command grades what was answered."""
-    monkeypatch.setattr(perform, "SHORTAGE_PAUSES", (0.0,))
+    monkeypatch.setattr(shortage, "SHORTAGE_PAUSES", (0.0,))
     server = serve(lambda messages, n: "fine")
     write_rows(redraft.folder, 3)
     rules = redraft.folder / "rules.py"

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from redraft import ScriptedModel, Task, batch, descriptors, perform, refine
+from redraft import ScriptedModel, Task, batch, descriptors, refine
 from redraft.descriptors import is_shortage
 from redraft.errors import ConfigError, ModelError, ModelUnavailableError, ShortageError
 from redraft.graders import Jury
 from redraft.gateway.refining import gateway_error
 from redraft.gateway.upstream_errors import error_from_failure
+from redraft.middleware import shortage
 from redraft.middleware.circuit_breaker import FAILURE_THRESHOLD
 from redraft.middleware.endpoint_limiter import EndpointLimiter
 from redraft.models import Chat, http_connections
@@ -37,7 +38,7 @@ PLACES = ("socket", "lookup", "connect")
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
     monkeypatch.setattr(http_connections, "ROOM_SECONDS", 0.01)
-    monkeypatch.setattr(perform, "SHORTAGE_PAUSES", (0.0,) * 3)
+    monkeypatch.setattr(shortage, "SHORTAGE_PAUSES", (0.0,) * 3)
 
 
 @contextmanager

@@ -2,16 +2,17 @@
 
 Each wrapper takes an async function and returns one of the same shape, so wrappers can be stacked.
 `concurrency.limit_concurrency`, `timeout.timeout` and `observe.observe` fit around any async function; `retry.retry`,
-`cache.cache`, `metering.meter`, `adapt.adapt` and `endpoint_limiter.limit_endpoint` fit around a model call. They wrap the
+`cache.cache`, `metering.meter`, `adapt.adapt` and `endpoint_limiter.limit_endpoint` fit around a model call. These wrap the
 call and not the step, because one step may make several calls (a judge may be asked again, a grader may call a model) and the
-budget is reserved for each. `session.Session` puts the stack together.
+budget is reserved for each; `clients.SessionClients` puts the stack together. `shortage.wait_for_room` wraps a step.
 
-A call is repeated in four places, each for its own reason:
+A call is repeated in five places, each for its own reason:
 
 - `retry`: a retryable error; this is where retries are decided and counted.
 - `endpoint_limiter`: the whole endpoint is down or asks for a long pause; the call waits and is not counted as failed.
 - `adapt`: the endpoint refused a part of the request; it is sent in another form.
 - `metering`: the endpoint refused a `max_tokens` that the budget had set; half of it is tried.
+- `shortage`: this machine lacks descriptors, memory, processes or threads for a step, whose calls are then made again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .budget import Budget, BudgetTracker
 from .cache import cache_key
 from .concurrency import ConcurrencyLimit, limit_concurrency
 from .metering import meter, with_cost
+from .shortage import wait_for_room
 from .timeout import enforce_deadline
 
 if TYPE_CHECKING:
@@ -42,5 +44,6 @@ __all__ = [
     "limit_concurrency",
     "limit_endpoint",
     "meter",
+    "wait_for_room",
     "with_cost",
 ]
