@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import ConfigError
@@ -20,7 +21,7 @@ from .middleware.cache import cache
 from .middleware.call_costs import CostEstimator
 from .middleware.messages import checked_reply, offer_own_tools
 from .middleware.retry import retry
-from .middleware.timeout import timeout
+from .middleware.timeout import MAX_WAIT, timeout
 from .models.endpoint_url import redacted_url
 from .models.pricing import FREE, Price, price_of
 from .options import Options
@@ -111,7 +112,7 @@ class SessionClients:
         if self.limit_calls:
             call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)
         else:
-            call = limit_concurrency(call, self._limiter)
+            call = limit_concurrency(call, self._limiter, endpoint)
         costs = CostEstimator(price, model.name) if options.budget else None
         if costs:
             call = meter(call, self.budget_tracker, price, costs)
@@ -119,7 +120,8 @@ class SessionClients:
             availability.probe = call
         call = adapt(call, self.capabilities.for_model(model.identity, model.name), getattr(model, "formats", ("text",)))
         retries = min(options.retries, availability.max_retries) if availability else options.retries
-        call = retry(call, endpoint=endpoint, attempts=retries + 1)
+        longest = MAX_WAIT if self.limit_calls else inf  # for longer the endpoint's limiter waits, if anything does
+        call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
         call = record_calls(call, call_target(model.name, getattr(model, "base_url", None)))
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
