@@ -101,6 +101,7 @@ def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> R
     fields = read_identity(data)
     if rate_limit_status is not None:
         fields["rate_limit_status"] = rate_limit_status
+    fields["cached_tokens"] = read_cached_tokens(data.get("usage"))
     if choice.get("logprobs") and (entries := logprob_entries(choice)):
         fields["token_logprobs"] = read_logprobs(entries)
     return reply_from_message(message, finish, usage, fields)
@@ -253,6 +254,14 @@ def read_usage(usage: Any) -> Usage:
     """Return the usage of one call. A number that is missing, negative or no integer is unknown."""
     fields = usage if isinstance(usage, dict) else {}
     return Usage(1, read_count(fields.get("prompt_tokens")), read_count(fields.get("completion_tokens")), cost=None)
+
+
+def read_cached_tokens(usage: Any) -> int:
+    """Return the tokens of a prompt that the usage of a call counts apart because they were in a cache, in whichever field."""
+    fields = dict(usage) if isinstance(usage, dict) else {}
+    for name in ("prompt_tokens_details", "input_tokens_details"):
+        fields |= details if isinstance(details := fields.get(name), dict) else {}
+    return sum(read_count(value) or 0 for name, value in fields.items() if "cache" in name)
 
 
 def read_count(value: Any) -> int | None:
