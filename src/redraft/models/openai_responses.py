@@ -35,7 +35,13 @@ from .logprobs import logprob_entries, read_logprobs
 from .waits import is_used_up, stated_wait
 
 _BUSY_CODES = {"rate_limit_exceeded": 429, "rate_limit_error": 429, "overloaded_error": 529}
-_OUT_OF_QUOTA_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "billing_error", "account_deactivated"}
+_OUT_OF_QUOTA_CODES = {
+    "insufficient_quota",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+    "billing_error",
+    "account_deactivated",
+}
 _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large"}
 _TOO_LONG_WORDS = (  # compiled only after an error
     r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens|input is too long"
@@ -439,4 +445,3 @@ def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tupl
         case 409 | 425:
             return ModelUnavailableError, True
     return (ModelUnavailableError, True) if status >= 500 else (ModelError, False)
-
