@@ -208,6 +208,7 @@ QUOTAS = [  # a body, and whether it says that the quota is used up
     (says("limit: 05"), False),
     (says("Requests per minute limit: 20. Your daily limit is 5000."), False),
     (says("slow down: see https://example.org/plans/monthly/per-day"), False),
+    ({"requests_per_day": 1000, "requests_per_minute": 20, "message": "slow down"}, False),
     (says("slow down"), False),
 ]  # fmt: skip
 
@@ -225,6 +226,16 @@ async def test_a_used_up_quota_is_an_error_at_once(faults, body, is_over):
         with pytest.raises(AuthenticationError):
             await redraft.refine("q", Chat("m", faults.url), "words:1-9", max_iterations=0)
         assert len(faults.requests) == 1
+
+
+async def test_a_used_up_quota_ends_a_batch(faults, tmp_path):
+    """The calls in flight are the last ones, no row fails, and the run can be resumed."""
+    faults.says(fs.http(behind_router(FREE_MODELS), 429))
+    rows = [{"prompt": f"q{n}"} for n in range(40)]
+    report = await redraft.batch(rows, tmp_path / "out.jsonl", Chat("m", faults.url), "words:1-50", max_iterations=0)
+    assert (report.end_reason, report.failed, report.done) == ("fatal", 0, 0)
+    assert FREE_MODELS in report.message
+    assert len(faults.requests) <= 16
 
 
 # ---- hostile bodies

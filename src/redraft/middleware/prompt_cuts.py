@@ -53,7 +53,8 @@ def notice_cut_prompts(call: Call, endpoint: str, capabilities: ModelCapabilitie
             capabilities.cuts_prompts = True
             warnings.warn(f"{endpoint}: {what}; {ADVICE}", stacklevel=2)
         if not request.is_generation:
-            raise ContextLengthError(f"{endpoint}: {what}, so it has not seen all of the question; {ADVICE}", usage=reply.usage)
+            message = f"{endpoint}: {what}, so the model has not seen all of the question; give it a larger window"
+            raise ContextLengthError(message, usage=reply.usage)
         return replace(reply, note="; ".join(filter(None, [reply.note, what])))
 
     return call_noticing_cuts

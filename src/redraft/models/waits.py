@@ -47,7 +47,8 @@ def is_used_up(body: Any, wait: float | None) -> bool:
     text = _texts(list(_fields(body)))
     if re.search(_NO_QUOTA, text, re.IGNORECASE):
         return True
-    period = re.search(_PERIOD, text, re.IGNORECASE)
+    words = re.sub(r"(?m)^\w*: ", "", text)  # without the names of fields
+    period = re.search(_PERIOD, words, re.IGNORECASE)
     return period is not None and period["long"] is not None and (wait is None or wait > SHORT_WAIT)
 
 
