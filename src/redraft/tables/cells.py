@@ -81,7 +81,7 @@ class _Literal:
             return _text(token)
         if NUMBER.match(token):
             return int(token) if token.removeprefix("-").isdecimal() else float(token)
-        return self._named(token, depth)
+        return self._constant_or_array(token, depth)
 
     def _items(self, closing: str, depth: int) -> Any:
         """Return the values up to a bracket. Between those of an array are spaces in place of commas."""
@@ -112,7 +112,7 @@ class _Literal:
         self._take()
         return items
 
-    def _named(self, name: str, depth: int) -> Any:
+    def _constant_or_array(self, name: str, depth: int) -> Any:
         """Return a constant, or what numpy writes as `array([...], dtype=object)`, `list([...])` or `np.float64(0.5)`."""
         if name in CONSTANTS:
             return CONSTANTS[name]

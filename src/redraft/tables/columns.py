@@ -21,7 +21,6 @@ from ..checks import closest_names, format_value, is_blank
 from ..core.task import Message, Task
 from ..errors import ConfigError
 from ..jsontext import strict_loads
-from .readers import delimiter_hint
 from .row_values import (
     ANSWERING_ROLES,
     CHAT_TEXT,
@@ -141,7 +140,7 @@ class SampleColumns:
                 names.update(dict.fromkeys([f"{key}.{inner}" for inner in value] if nested else [str(key)]))
         more = f" and {len(names) - MAX_LISTED_COLUMNS} more" if len(names) > MAX_LISTED_COLUMNS else ""
         listed = ", ".join(repr(n[:80]) for n in islice(names, MAX_LISTED_COLUMNS))
-        return (listed + more or "none") + delimiter_hint(list(names))
+        return listed + more or "none"
 
 
 @dataclass(frozen=True)

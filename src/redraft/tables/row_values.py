@@ -211,7 +211,7 @@ def read_responses(items: Sequence[Any], name: str) -> tuple[str, ...]:
 
 
 def looks_like_list(value: Any) -> bool:
-    """Return whether a value is a text that looks like a list of texts or objects, or like messages, whether it can be read or not."""
+    """Return whether a value is a text that looks like a list of texts or objects, or like messages, readable or not."""
     return isinstance(value, str) and (LIST_TEXT.fullmatch(value) or CHAT_TEXT.match(value)) is not None
 
 
