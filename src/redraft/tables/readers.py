@@ -27,6 +27,7 @@ from ..checks import format_value, read_error_message
 from ..errors import ConfigError
 from ..jsontext import BYTES_PER_VALUE, check_bounds, first_duplicate, strict_loads
 from .parquet import MAX_ROW_BYTES, read_batches
+from .promptfoo import is_promptfoo, is_repeatable, promptfoo_row
 from .spool import MAX_SKIPPED_BYTES, to_jsonable
 from .text_format import ENCODING, SEPARATORS, UTF8, Utf8Reader, announce, named_separator, open_text, recognise_separator
 
@@ -91,13 +92,19 @@ def is_table(path: str | Path) -> bool:
 
 
 def read_jsonl(
-    file: IO[bytes], name: str, on_error: OnError = None, *, encoding: str = "", with_bad_rows: bool = False
+    file: IO[bytes],
+    name: str,
+    on_error: OnError = None,
+    *,
+    encoding: str = "",
+    identity: object = None,
+    with_bad_rows: bool = False,
 ) -> Iterator[Row]:
-    """Yield the rows of an open file of JSON Lines; `name` is its name in locations.
+    """Yield the rows of an open file of JSON Lines; `name` is its name in locations, `identity` is the same whenever it is read.
 
     With `with_bad_rows` a line that begins with BAD_ROW_MARK is a bad row: the rest of the line is the reason as JSON.
     """
-    return reject_bad_rows(_read_objects(file, name, encoding, with_bad_rows=with_bad_rows), on_error)
+    return reject_bad_rows(_read_objects(file, name, encoding, identity, with_bad_rows=with_bad_rows), on_error)
 
 
 def check_row(row: Row) -> Row | BadRow:
@@ -176,11 +183,20 @@ def import_zstd(name: str) -> Any:
 OPENERS: dict[str, Callable[[str], Any]] = {"": _open_plain, ".gz": _open_gzip, ".zst": _open_zstd}
 
 
-def _open_json(file: IO[bytes], name: str, encoding: str) -> IO[bytes]:
+def _open_json(file: IO[bytes], name: str, encoding: str, identity: Any = None) -> IO[bytes]:
     """Return a file of JSON whose bytes are UTF-8."""
     text, format = open_text(file, encoding)
-    announce(name, format.assumed, "", bare_cr=format.bare_cr)
+    announce(name, identity or _identity(name), format.assumed, "", bare_cr=format.bare_cr)
     return cast("IO[bytes]", text)
+
+
+def _identity(name: str) -> tuple[int, ...]:
+    """Return what tells a file from others, and from itself before a change; () if there is no such file."""
+    try:
+        found = Path(name).stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _read_lines(file: IO[bytes]) -> Iterator[tuple[int, str, str]]:
@@ -233,8 +249,8 @@ def _read_json_lines(name: str, compression: str, encoding: str) -> RowStream:
         yield from _read_objects(file, "stdin" if name == "-" else name, encoding)
 
 
-def _read_objects(file: IO[bytes], name: str, encoding: str, *, with_bad_rows: bool = False) -> RowStream:
-    for number, text, problem in _read_lines(_open_json(file, name, encoding)):
+def _read_objects(file: IO[bytes], name: str, encoding: str, identity: object = None, *, with_bad_rows: bool = False) -> RowStream:
+    for number, text, problem in _read_lines(_open_json(file, name, encoding, identity)):
         location = f"{name}:{number}"
         if problem:
             yield BadRow(location, problem)
@@ -349,7 +365,7 @@ def _read_csv(name: str, compression: str, encoding: str, usual_separator: str =
         named = named_separator(format)
         separator = named or recognise_separator(format, usual_separator)
         assumed = "" if named or separator == usual_separator else SEPARATORS[separator]
-        announce(name, format.assumed, assumed, bare_cr=format.bare_cr)
+        announce(name, _identity(name), format.assumed, assumed, bare_cr=format.bare_cr)
         records = _csv_records(name, file, separator, skip_lines=bool(named))
         header = next(records, None)
         if isinstance(header, BadRow):
@@ -358,9 +374,10 @@ def _read_csv(name: str, compression: str, encoding: str, usual_separator: str =
         if len(columns) > 1 and columns[-1] == SPREADSHEET_SAFE:
             columns = [_strip_apostrophe(name) for name in columns[:-1]]
             records = map(_without_apostrophes, records)
-        check_header(location, columns)
+        check_header(location, [column for column in columns if column and not (is_repeatable(column) and is_promptfoo(columns))])
+        make_row = _row_maker(name, columns)
         for record in records:
-            yield record if isinstance(record, BadRow) else _csv_row(*record, columns)
+            yield record if isinstance(record, BadRow) else _csv_row(*record, len(columns), make_row)
 
 
 def _without_apostrophes(record: tuple[str, list[str]] | BadRow) -> tuple[str, list[str]] | BadRow:
@@ -395,14 +412,34 @@ def _csv_records(name: str, file: IO[bytes], separator: str, *, skip_lines: int)
 def check_header(location: str, fields: list[str]) -> list[str]:
     """Return the names of the columns. Raises ConfigError for a duplicate."""
     if (duplicate := first_duplicate(fields)) is not None:
-        raise ConfigError(f"{location}: the column {duplicate!r} is named twice")
+        hint = "; have promptfoo write its results as JSON: promptfoo eval -o FILE.json" if {"Status", "Score"} <= {*fields} else ""
+        raise ConfigError(f"{location}: the column {duplicate!r} is named twice{hint}")
     return fields
 
 
-def _csv_row(location: str, fields: list[str], columns: list[str]) -> Row | BadRow:
-    if len(fields) != len(columns):
-        return BadRow(location, f"there are {len(fields)} fields, but {len(columns)} columns")
-    return Row(location, dict(zip(columns, fields, strict=True)))
+def _row_maker(table: str, columns: list[str]) -> Callable[[list[str]], dict[str, Any]]:
+    """Return the function that makes a row of the fields of a record. It raises ValueError."""
+    if is_promptfoo(columns):
+        return lambda fields: promptfoo_row(table, zip(columns, fields, strict=True))
+    if columns.count("") > 1:
+        return partial(_without_empty_columns, columns)
+    return lambda fields: dict(zip(columns, fields, strict=True))
+
+
+def _without_empty_columns(columns: list[str], fields: list[str]) -> dict[str, str]:
+    """Return a row without the columns that a spreadsheet adds, which have neither a name nor a value."""
+    if any(field and not column for column, field in zip(columns, fields, strict=True)):
+        raise ValueError("there is a value in one of several columns without a name")
+    return {column: field for column, field in zip(columns, fields, strict=True) if column}
+
+
+def _csv_row(location: str, fields: list[str], width: int, make_row: Callable[[list[str]], dict[str, Any]]) -> Row | BadRow:
+    if len(fields) != width:
+        return BadRow(location, f"there are {len(fields)} fields, but {width} columns")
+    try:
+        return Row(location, make_row(fields))
+    except ValueError as error:
+        return BadRow(location, str(error))
 
 
 def _read_parquet(name: str, compression: str, encoding: str) -> RowStream:

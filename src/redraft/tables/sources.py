@@ -93,12 +93,12 @@ class _Spool:
         """Return a reader of input that is written to disk on first use. `with_bad_rows`: see `read_jsonl`."""
         stored = ReplaySpool(chunks, name, str(self.folder or tempfile.gettempdir()), self.should_stop)
 
-        encoding = UTF8 if with_bad_rows else ENCODING.get()
+        encoding, identity = UTF8 if with_bad_rows else ENCODING.get(), object()
 
         def read(on_error: OnError) -> Iterator[Row]:
             stored.fill()
             with io.BufferedReader(SpoolReader(stored), CHUNK_BYTES) as file:
-                yield from read_jsonl(file, name, on_error, encoding=encoding, with_bad_rows=with_bad_rows)
+                yield from read_jsonl(file, name, on_error, encoding=encoding, identity=identity, with_bad_rows=with_bad_rows)
 
         return read
 

@@ -171,8 +171,8 @@ def _first_records(format: TextFormat, separator: str) -> list[list[str]]:
 
 
 @lru_cache(maxsize=1000)
-def announce(name: str, encoding: str, separator: str, *, bare_cr: bool) -> None:
-    """Log, once, how a file is read if that is not usual, and how to say otherwise."""
+def announce(name: str, identity: Any, encoding: str, separator: str, *, bare_cr: bool) -> None:
+    """Log how a file is read if that is not usual, and how to say otherwise: once for each `identity` of a file."""
     read_as = [f"as {encoding} (--encoding NAME overrides this)"] if encoding else []
     read_as += [f"with {separator} between its columns (a first line sep=, overrides this)"] if separator else []
     read_as += ["with lines that end in CR"] if bare_cr else []
