@@ -209,7 +209,7 @@ encoding = click.option(
     metavar="NAME",
     expose_value=False,
     callback=_use_encoding,
-    help="Encoding of the tables to read, if it is not recognised (UTF-8, UTF-16, Windows-1252): cp1251, mac-roman, ...",
+    help="Encoding of all tables to read, such as cp1251. Default: that of each is recognised (UTF-8, UTF-16, Windows-1252).",
 )
 label_columns = group(
     click.option(
