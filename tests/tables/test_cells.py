@@ -275,3 +275,16 @@ def test_a_file_as_pandas_writes_it(tmp_path):
     )
     assert json.loads((tmp_path / "o.jsonl").read_text())["best"] == "five"
     assert report.done == 1
+
+
+def test_labelled_answers_in_a_cell(tmp_path):
+    """Rows in the shape of RM-Gallery's `DataSample`, in CSV."""
+    output = [
+        {"answer": {"role": "assistant", "content": text, "label": {"preference": preference}}}
+        for text, preference in (("good", "chosen"), ("bad", "rejected"))
+    ]
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["input", "output"], [str([{"role": "user", "content": "q"}]), str(output)]])
+    (case,) = read_cases(tmp_path / "t.csv", columns={}).cases
+    assert (sorted(case.responses), case.kind) == (["bad", "good"], "pair")
+    assert case.responses[case.ranks.index(0)] == "good"

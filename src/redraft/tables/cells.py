@@ -85,7 +85,8 @@ class _Literal:
 
     def _items(self, closing: str, depth: int) -> Any:
         """Return the values up to a bracket. Between those of an array are spaces in place of commas."""
-        values, commas = [], 0
+        values: list[Any] = []
+        commas = 0
         while self.token != closing:
             if values and not self.spaced and not commas:
                 raise ValueError("two values stand side by side without a comma")

@@ -94,7 +94,7 @@ def infer_schema(table: LabelledTable, kind: LabelKind | None) -> LabelSchema:
 def _data_sample_schema(table: LabelledTable, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]) -> LabelSchema:
     """Return how to read rows whose answers have labels: as pairs if every row has two answers, else as rankings."""
     table.assigned["responses"] = f"{COLUMN}, with a label on each"
-    sizes = {len(value) for row in table.rows if isinstance(value := cell(row, COLUMN), list)}
+    sizes = {len(items) for row in table.rows if (items := as_list(cell(row, COLUMN)))}
     kind = kind or ("pair" if sizes <= {0, 1, 2} else "ranking")
 
     def responses(row: Row) -> tuple[str, ...]:
