@@ -104,7 +104,7 @@ def test_what_numpy_writes_is_read(value, text):
     st.lists(st.lists(st.text(max_size=8), max_size=5), min_size=1, max_size=4),
     st.sampled_from(["list", "tuple", "array", "object"]),
 )
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_what_pandas_writes_is_read_back(lists, kind):
     """Lists, tuples, arrays, and objects that hold arrays, written by `to_csv`."""
     np, pd = pytest.importorskip("numpy"), pytest.importorskip("pandas")

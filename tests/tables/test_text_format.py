@@ -51,15 +51,20 @@ def encoding(name):
     ENCODING.reset(token)
 
 
-@pytest.mark.parametrize("packed", [False, True])
+def zstd(data):
+    from backports.zstd import compress
+
+    return compress(data)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".zst", zstd)])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("separator", SEPARATORS)
 @pytest.mark.parametrize("name", READ_AS)
-def test_csv_is_read_as_it_was_written(tmp_path, caplog, name, separator, end, packed):
+def test_csv_is_read_as_it_was_written(tmp_path, caplog, name, separator, end, suffix, pack):
     """The rows are the same for every encoding and separator; what is not usual is reported once, with what to do."""
-    path = tmp_path / ("t.csv.gz" if packed else "t.csv")
-    data = written(ROWS, separator, end).encode(name)
-    path.write_bytes(gzip.compress(data) if packed else data)
+    path = tmp_path / f"t.csv{suffix}"
+    path.write_bytes(pack(written(ROWS, separator, end).encode(name)))
     assert rows_of(path) == rows_of(path) == ROWS
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == bool(READ_AS[name] or SEPARATORS[separator])
@@ -117,7 +122,7 @@ def test_what_is_not_recognised_is_refused_and_can_be_named(tmp_path, name):
     assert [row.values["prompt"] for row in read.rows()] == ["plain", OTHERS[name]]
 
 
-@pytest.mark.parametrize("name", ["hex", "rot13", "nothing", "", "a" * 10_000, "x\0y", "undefined"])
+@pytest.mark.parametrize("name", ["hex", "rot13", "nothing", "", "a" * 10_000, "x\0y", "undefined", "idna"])
 def test_what_is_no_encoding_of_texts_is_refused(name):
     with pytest.raises(ValueError, match="is not known; allowed are those of Python, such as utf-8"):
         check_encoding(name)
@@ -148,14 +153,14 @@ def test_a_byte_behind_the_beginning_makes_its_line_bad(tmp_path, file):
 
 def test_utf16_is_streamed_and_what_it_cannot_hold_is_a_bad_line(tmp_path):
     """Half of a pair, and half of a unit at the end. A file that is cut off is read up to there."""
-    start = "prompt,id\n" + "".join(f"süß {n},{n}\n" for n in range(200_000))
+    start = "prompt,id\n" + "".join(f"süß {n},{n}\n" for n in range(60_000))
     path = tmp_path / "t.csv"
     path.write_bytes(start.encode("utf-16") + b"\x00\xd8" + ",bad\nend,6\nx".encode("utf-16-le") + b"\x01")
     rows = iter_rows(path)
     assert next(rows).values == {"prompt": "süß 0", "id": "0"}
     bad = []
     assert rows_of(path, bad)[-1] == {"prompt": "end", "id": "6"}
-    assert [each.location.rpartition(":")[2] for each in bad] == ["200002", "200004"]
+    assert [each.location.rpartition(":")[2] for each in bad] == ["60002", "60004"]
     assert all("not UTF-16" in each.message and "--encoding" in each.message for each in bad)
 
 
@@ -197,11 +202,11 @@ def test_separator(tmp_path, kind):
         assert found[0].location.endswith("t.csv:3")
 
 
-TEXTS = st.text(st.characters(exclude_characters="\r"), max_size=6)  # pandas writes CR without quotation marks
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6)  # pandas writes CR without quotation marks
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6), st.sampled_from(sorted(SEPARATORS)))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_pandas_tables_are_read_back(tmp_path, cells, separator):
     """Whatever the texts hold: the names of the columns, which hold no separator, decide."""
     pd = pytest.importorskip("pandas")

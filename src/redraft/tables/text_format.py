@@ -52,11 +52,10 @@ class TextFormat(NamedTuple):
 
 def check_encoding(name: str) -> str:
     """Return the name of an encoding of texts. Raises ValueError."""
-    try:
-        if "a,b;\t|\n\"'".encode(name).decode(name).removeprefix("\ufeff") == "a,b;\t|\n\"'":
+    text = "a,b;\t|\n\"'"
+    with suppress(LookupError, TypeError, ValueError):
+        if codecs.getincrementaldecoder(name)("replace").decode(text.encode(name), final=True).removeprefix("\ufeff") == text:
             return codecs.lookup(name).name
-    except (LookupError, UnicodeError, ValueError):
-        pass
     known = "allowed are those of Python, such as utf-8, utf-16, cp1252 (Windows), mac-roman, gb18030, shift_jis"
     raise ValueError(f"{format_value(name, 80)} is not known; {known}")
 

@@ -207,7 +207,8 @@ def parse_number(value: Any) -> float:
     if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER <= value <= MAX_NUMBER:
-        raise AmbiguousLabel(f"{format_value(value, 80)} is not a number")
+        hint = "; write the decimal sign as a point" if isinstance(value, str) and "," in value else ""
+        raise AmbiguousLabel(f"{format_value(value, 80)} is not a number{hint}")
     return float(value)
 
 
