@@ -153,6 +153,7 @@ def test_other_lists_in_cells(write):
 
 
 UNREADABLE = ["['a', 'b', ...]", '["a", "b"]]', "['a' 'b', 'c']", "('a', 'b', Timestamp('c'), 'd')", "{'a', 'b'}", "[None, x('b')]"]
+UNREADABLE += ["['a', 'b', 'c [1] and so o", "['a' 'b", '["a", "b"', "[{'content': 'a'}, {'content': 'b"]
 
 
 @pytest.mark.parametrize("cell", UNREADABLE)
@@ -211,6 +212,9 @@ TEXTS = [
     '("Hi," she said.)',
     "{x} + {y}",
     "[x for x in 'ab']",
+    '["a", "b"] is a list of two.',
+    "['a",
+    '["Stop!"',
     '{"role": "assistant", "content": null, "tool_calls": []}',
     '{"role": "user", "name": "a"}',
     "[]()",

@@ -45,7 +45,9 @@ ANSWERING_ROLES = {name for name, role in ROLE_BY_SPEAKER.items() if role == "as
 MAX_NESTING = 5
 LIST_TEXT = re.compile(  # it looks like a list, an array, a tuple or a set of texts or objects
     r"""\s*(?: (array\(|list\()? \[\s* (?: \] | (?:["'{\[] | (?:None|nan)\b | (?:array|list|np\.\w+)\( ) .* \] ) (?(1)[^\]"']*\))
-    | \( \s*(?:"[^"]*"|'[^']*')\s*, (?: .* ["'\]}] )? \s*(?:,\s*)? \) | \{ \s*(?:"[^"]*"|'[^']*')\s*, .* ["'] \s*\} )\s*""",
+    | \( \s*(?:"[^"]*"|'[^']*')\s*, (?: .* ["'\]}] )? \s*(?:,\s*)? \) | \{ \s*(?:"[^"]*"|'[^']*')\s*, .* ["'] \s*\}
+    | \[\s*["'{] (?=.*?["'}](?:\s*,\s*|\s+)["'{]) (?!.*["'}]\s*\]) .*  # it is cut off
+    )\s*""",
     re.DOTALL | re.VERBOSE,
 )
 CHAT_TEXT = re.compile(  # it begins as messages do: a list, or an object as Python writes it
