@@ -98,7 +98,24 @@ def test_old_macintosh_files(tmp_path, caplog):
     assert "as Mac Roman" in caplog.text and "lines that end in CR" in caplog.text
 
 
+WESTERN = [
+    "« Oui », dit-il. Voilà.", "créée à Paris", "“À bientôt” – l’été", "¿¡Qué!?", "Ärger über Öl, Übermut", "naïve café — £5",
+    "Não há coração sem emoção, João.", "Smörgåsbord", "Þetta er íslenska", "€ 5", "30 °C, ½", "it’s",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WESTERN)
+def test_western_texts_are_recognised(tmp_path, text):
+    """Even where a file holds one of them."""
+    (tmp_path / "t.csv").write_bytes(f'prompt,id\n"{text}",1\n'.encode("cp1252"))
+    assert rows_of(tmp_path / "t.csv") == [{"prompt": text, "id": "1"}]
+
+
 OTHERS = {
+    "cp949": "네",
+    "gbk": "是",
+    "cp932": "はい",
+    "iso8859_5": "да",
     "cp1251": "Как дела сегодня? В порядке, спасибо.",
     "koi8-r": "Как дела сегодня? В порядке, спасибо.",
     "cp1253": "Τι κάνεις σήμερα; Είμαι καλά.",
