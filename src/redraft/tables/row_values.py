@@ -195,7 +195,7 @@ def response_at(values: Mapping[str, Any], name: str) -> str | None:
     """Return the response; None if there is none yet."""
     value = value_or_none(values, name)
     if isinstance(value, str) and (messages := messages_in(value, name)) is not None:
-        value = messages
+        return response_text(messages, name)
     return value if value is None or value.__class__ is str else response_text(value, name)
 
 
