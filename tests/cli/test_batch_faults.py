@@ -426,9 +426,8 @@ def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
 
 
 UNUSABLE = {
-    "Latin-1": ("in.csv", "prompt,id\ncafé 1,a\ncafé 2,b\n".encode("latin-1"), ["2 x", "in.csv:2", "Latin-1", "iconv"], 2),
-    "Latin-1 document": ("in.json", '[{"prompt": "café"}]'.encode("latin-1"), ["in.json", "Latin-1", "iconv"], 0),
-    "UTF-16 document": ("in.json", '[{"prompt": "café"}]'.encode("utf-16"), ["in.json", "UTF-16", "iconv"], 0),
+    "Cyrillic": ("in.csv", "prompt,id\nпривет,a\nмир,b\n".encode("cp1251"), ["2 x", "in.csv:2", "not UTF-8", "--encoding"], 2),
+    "Cyrillic document": ("in.json", '[\n{"prompt": "привет"}]'.encode("cp1251"), ["in.json:2", "not UTF-8", "--encoding"], 0),
     "numbers": ("in.jsonl", b'{"prompt": 5}\n', ["'prompt' holds neither texts nor messages", "--column prompt=NAME"], 0),
     "empty": ("in.csv", b"", ["there is no row", "it is empty"], 0),
     "requirement": (

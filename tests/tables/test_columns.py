@@ -143,8 +143,6 @@ UNCLEAR = {
     "two responses": ({"prompt": "a", "response": "b", "answer": "c"}, {}, "'response', 'answer'; state it by --column response=NAME"),
     "two inside": ({"prompt": "a", "output": {"text": "b", "answer": "c"}}, {}, "'output.answer', 'output.text'"),
     "no prompt": ({"a": "b", "input": {"c": 1}}, {}, "no column is known to be the prompt; .* There are 'a', 'input.c'"),
-    "semicolons": ({"prompt;response": "a;b"}, {}, "There are 'prompt;response'; the file looks separated by semicolons"),
-    "tabs": ({"prompt\tresponse": "a"}, {"prompt": "prompt"}, "the file looks separated by tabs: call it .tsv"),
     "not there": ({"prompt": "a"}, {"response": "answer"}, "--column response=answer: there is no column 'answer'; there are 'prompt'"),
     "another case": ({"prompt": "a", "Answer": "b"}, {"response": "answer"}, "there is no column 'answer'; did you mean 'Answer'. there are"),
     "two generations": ({"prompt": "a", "generation": "b", "prediction": "c"}, {}, "several columns could be the response: 'generation', 'prediction'"),

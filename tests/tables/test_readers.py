@@ -102,15 +102,14 @@ BAD = {
     "no JSON": ("t.jsonl", b'{"a": 1}\n{"a": \n{"a": 2}', 2, "not JSON"),
     "no object": ("t.jsonl", b'{"a": 1}\n[1]\n{"a": 2}', 2, "must be an object, got list"),
     "a key twice": ("t.jsonl", b'{"a": 1}\n{"a": 1, "a": 3}\n{"a": 2}', 2, "'a' occurs twice"),
-    "no UTF-8": ("t.jsonl", b'{"a": 1}\n{"a": "\xe9"}\n{"a": 2}', 2, "not UTF-8"),
+    "no UTF-8": ("t.jsonl", b'{"a": 1}\n{"a": "\xe9\x81"}\n{"a": 2}', 2, "not UTF-8"),
     "much too deep": ("t.jsonl", b'{"a": 1}\n' + b"[" * 200_000 + b'\n{"a": 2}', 2, "not JSON"),
     "too deep": ("t.jsonl", b'{"a": 1}\n{"a": ' + b"[" * 210 + b"]" * 210 + b'}\n{"a": 2}', 2, "more than 200 deep"),
-    "Latin-1": ("t.csv", b"a,b\n1,x\n2,caf\xe9\n2,x\n", 3, "may be Latin-1 or Windows-1252"),
     "a number without end": ("t.jsonl", b'{"a": 1}\n{"a": ' + b"9" * 5000 + b'}\n{"a": 2}', 2, "not JSON"),
     "too few fields": ("t.csv", b"a,b\n1,x\n2\n2,x\n", 3, "1 fields, but 2 columns"),
     "too many fields": ("t.csv", b"a,b\n1,x\n2,3,4\n2,x\n", 3, "3 fields, but 2 columns"),
     "text after a quote": ("t.csv", b'a,b\n1,x\n"2"x,y\n2,x\n', 3, "not CSV"),
-    "CSV that is no UTF-8": ("t.csv", b"a,b\n1,x\n\xe9,y\n2,x\n", 3, "not UTF-8"),
+    "CSV that is no UTF-8": ("t.csv", b"a,b\n1,x\n\xe9\xe8\xe7,y\n2,x\n", 3, "name it by --encoding"),
     "an item that is no object": ("t.json", b'[{"a": 1}, 7, {"a": 2}]', 2, "must be an object, got int"),
 }
 
@@ -153,7 +152,6 @@ NO_FILES = {
     "a lone number": ("t.json", b"7", "it holds no list"),
     "two lists": ("t.json", b'{"train": [], "test": []}', "lists under 'train', 'test'"),
     "a column twice": ("t.csv", b"a,a\n1,2\n", "'a' is named twice"),
-    "UTF-16": ("t.csv", "a,b\n1,2\n".encode("utf-16"), "it may be UTF-16"),
     "a column of Parquet twice": ("t.parquet", duplicate_column(), "'a' is named twice"),
     "a broken header": ("t.csv", b'"a"b,c\n1,2\n', "t.csv:1: not CSV"),
 }
@@ -223,15 +221,6 @@ def test_long_csv_field_is_read(tmp_path):
 
 
 TEXTS = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), min_size=1)
-
-
-def test_other_delimiters_are_detected(tmp_path):
-    """A row with a comma in its text says why it does not fit."""
-    path = tmp_path / "t.csv"
-    path.write_text("a;b\n1;2\n1;2,3\n")
-    bad = []
-    assert [row.values for row in iter_rows(path, bad.append)] == [{"a;b": "1;2"}]
-    assert bad[0].message == "there are 2 fields, but 1 columns; the file looks separated by semicolons: .csv has commas"
 
 
 def test_adjacent_brackets_are_not_nested(tmp_path):

@@ -470,3 +470,24 @@ def test_conversations_with_speakers_are_messages(write_file):
     (case,) = read_cases(write_file({"conversations": chat, "generation": "See you", "score": 3})).cases
     assert [m["role"] for m in case.task.messages] == ["user", "assistant", "user"]
     assert case.responses == ("See you",)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0,8", 0.8), ("4,5", 4.5), ("-0,125", -0.125), ("12,75", 12.75), ("3,3333333", 3.3333333), ("0,", None), (",5", None)]
+    + [("1,234", None), ("12,345", None), ("1.234,5", None), ("1,2,3", None), ("4,5/5", None)],
+)
+def test_decimal_comma(text, number):
+    """A comma before three digits may be that of a thousand, so it is no number."""
+    if number is None:
+        with pytest.raises(AmbiguousLabel, match="is not a number"):
+            parse_number(text)
+    else:
+        assert parse_number(text) == number
+
+
+def test_labels_of_a_semicolon_file(tmp_path):
+    """As Excel writes it where a comma is the decimal sign."""
+    (tmp_path / "t.csv").write_bytes("prompt;response;score\r\nFrage;ä;0,8\r\nFrage;ö;0,25\r\n".encode("cp1252"))
+    labelled = read_cases(tmp_path / "t.csv")
+    assert [(case.responses, case.label) for case in labelled.cases] == [(("ä",), 0.8), (("ö",), 0.25)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import fields
-from functools import reduce
+from functools import partial, reduce
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -146,6 +146,18 @@ def _note_options(ctx: click.Context, param: click.Parameter, value: str) -> Non
     note_options({str(param.name): (max(param.opts, key=len), *param.secondary_opts) for param in named})
 
 
+def _use_encoding(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
+    """Read the tables of this command in an encoding. Raises BadParameter."""
+    if name is None:
+        return
+    from ..tables.text_format import ENCODING, check_encoding
+
+    try:
+        ctx.call_on_close(partial(ENCODING.reset, ENCODING.set(check_encoding(name))))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 debug = group(
     click.option(
         "--log-format",
@@ -192,8 +204,18 @@ output = group(
     click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the answer to FILE instead of stdout."), overwrite
 )
 
-label_columns = click.option(
-    "--column", "-c", "columns", multiple=True, metavar="OURS=THEIRS", help="Name of a column in the data (repeatable)."
+encoding = click.option(
+    "--encoding",
+    metavar="NAME",
+    expose_value=False,
+    callback=_use_encoding,
+    help="Encoding of all tables to read, such as cp1251. Default: that of each is recognised (UTF-8, UTF-16, Windows-1252).",
+)
+label_columns = group(
+    click.option(
+        "--column", "-c", "columns", multiple=True, metavar="OURS=THEIRS", help="Name of a column in the data (repeatable)."
+    ),
+    encoding,
 )
 label_limit = click.option("--limit", type=COUNT, metavar="N", help="Use only the first N rows.")
 judge_calls_in_flight = click.option(
@@ -381,15 +403,18 @@ def _check_columns(ctx: click.Context, param: click.Parameter, texts: tuple[str,
     return texts
 
 
-columns = setting(
-    "--column",
-    "-c",
-    multiple=True,
-    callback=_check_columns,
-    metavar="ROLE=NAME",
-    help="The column with that role (repeatable), if its name does not say so: prompt, messages, response, "
-    "responses (a list), id, system, reference, context, "
-    "tests (of code, run by the grader tests), requirements, tools or tool_choice.",
+columns = group(
+    setting(
+        "--column",
+        "-c",
+        multiple=True,
+        callback=_check_columns,
+        metavar="ROLE=NAME",
+        help="The column with that role (repeatable), if its name does not say so: prompt, messages, response, "
+        "responses (a list), id, system, reference, context, "
+        "tests (of code, run by the grader tests), requirements, tools or tool_choice.",
+    ),
+    encoding,
 )
 # The keys of the options above that no declaration in `redraft.settings` generates.
 SHARED_KEYS = (

@@ -29,6 +29,7 @@ from ..tables.columns import RESPONSE_NAMES, NoResponseError, SampleColumns, Tas
 from ..tables.readers import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_MEMORY, MAX_LINE_BYTES, ZSTD, BadRow, Row
 from ..tables.row_values import MISSING, has_value, value_at
 from ..tables.sources import open_source
+from ..tables.text_format import ENCODING, open_text
 from ..validation.cases import AmbiguousLabel, is_missing, parse_number
 from .foreign_results import DOCUMENT_FORMS, ROW_FORMS, ResultChoice, inspect_fields, number_or_none, read_inspect
 from .results import ResultRow, RunResults, check_size, task_key
@@ -151,7 +152,7 @@ def _read_document(path: Path) -> Any:
     """Return the value of a JSON file; None for JSON Lines. Raises ConfigError."""
     try:
         with BufferedReader(open_regular(path)) as file:
-            data = file.read(MAX_DOCUMENT_BYTES + 1)
+            data = open_text(file, ENCODING.get())[0].read(MAX_DOCUMENT_BYTES + 1)
         if len(data) > MAX_DOCUMENT_BYTES:
             raise ConfigError(f"{str(path)!r} is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
         return strict_loads(data.decode("utf-8-sig"), MAX_DOCUMENT_MEMORY)

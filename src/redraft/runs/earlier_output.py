@@ -18,6 +18,7 @@ from ..jsontext import escape_surrogates, strict_loads, text_to_json
 from ..storage.journal import Journal
 from ..tables.readers import BadRow, iter_rows
 from ..tables.row_values import MISSING, value_at
+from ..tables.text_format import UTF8
 from ..tables.writers import result_column_names
 from ..text import pluralize
 from .config import STDOUT, BatchConfig
@@ -146,7 +147,7 @@ class OutputCheck:
             bad, last = bad + 1, True
 
         try:
-            for row in iter_rows(path, reject):
+            for row in iter_rows(path, reject, encoding=UTF8):
                 id = _id_in(row.values, self._id_column)
                 ids.add(_comparable(id), text_to_json(id))
                 rows, last = rows + 1, False

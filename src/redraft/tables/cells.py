@@ -1,15 +1,15 @@
-"""Reads what stands in a cell of a table: JSON, or a list or an object as Python writes it.
+"""Reads what stands in a cell of a table: JSON, or a list or an object as Python and numpy write it.
 
-Programs such as pandas write a list into a cell of CSV by `str`: "['four, say', 'five']". The text comes from anybody, so what the
-parser of Python is given is checked and bounded before: literals alone, no arithmetic, no code.
+pandas writes a list into a cell of CSV by `str`: "['four, say', 'five']". What it read from Parquet are arrays, without commas:
+"['four, say' 'five']", and inside an object "array(['four, say', 'five'], dtype=object)". The text comes from anybody: it is read
+token by token, in linear time, within the limits below. Only the text between two quotation marks is evaluated.
 """
 
 from __future__ import annotations
 
 import ast
-import tokenize
+import re
 from collections.abc import Iterator
-from io import StringIO
 from typing import Any
 
 from ..jsontext import strict_loads
@@ -17,61 +17,135 @@ from ..jsontext import strict_loads
 MAX_CHARS = 1_000_000
 MAX_TOKENS = 50_000
 MAX_DEPTH = 20
-OPENING, CLOSING, BETWEEN = "[{(", "]})", ",:-"
-CONSTANTS = ("True", "False", "None")
+START = re.compile(r"\s*(?:[\[({]|(?:array|list)\()")  # of a list or an object
+TOKEN = re.compile(
+    r"""(\s*)('[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*"|-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"""
+    r"""|[A-Za-z_][\w.]*|\.\.\.|[\[\](){},:=]|\Z)"""
+)
+NUMBER = re.compile(r"-?\.?\d")
+ESCAPE = re.compile(r"\\(.)")
+ESCAPED = frozenset("\\'\"nrtxuU")  # what Python and numpy write behind a backslash
+CONSTANTS = {"True": True, "False": False, "None": None, "nan": None, "np.True_": True, "np.False_": False}
+WRAPPERS = re.compile(r"array|list|np\.(?:array|str_|bool_?|u?int\d+|float\d+)")
+CLOSING = {"[": "]", "(": ")"}
 
 
 def load_cell(text: str) -> Any:
-    """Return the value of a text of JSON, or of a list or an object as Python writes it. Raises ValueError, which says why not."""
+    """Return the value of a text of JSON, or of a list or an object as Python or numpy writes it. NaN of numpy is None.
+
+    Raises ValueError, which says why not.
+    """
     try:
         return strict_loads(text)
     except ValueError as error:
-        if not text.lstrip().startswith(tuple(OPENING)):
+        if not START.match(text):
             raise
         try:
-            _check_literal(text.strip())
-            return _plain(ast.literal_eval(text.strip()))
-        except (SyntaxError, ValueError, MemoryError, RecursionError) as problem:
+            return _Literal(text).read()
+        except (SyntaxError, ValueError) as problem:
             reason = problem.msg if isinstance(problem, SyntaxError) else problem
             raise ValueError(f"it is neither JSON ({error}) nor a list as Python writes it ({reason})") from None
 
 
-def _check_literal(text: str) -> None:
-    """Raise ValueError or SyntaxError for anything but literals in lists, tuples and dictionaries."""
-    if len(text) > MAX_CHARS:
-        raise ValueError(f"it has more than {MAX_CHARS:,} characters")
-    depth, before = 0, ""
-    for n, token in enumerate(_tokens(text)):
-        kind, string = tokenize.tok_name[token.type], token.string
-        if kind == "STRING" == before:
-            raise ValueError("two texts stand side by side without a comma, as numpy writes arrays")
-        if n > MAX_TOKENS:
-            raise ValueError(f"it has more than {MAX_TOKENS:,} parts")
-        depth += (string in OPENING) - (string in CLOSING) if kind == "OP" else 0
-        is_literal = kind == "NUMBER" or string in CONSTANTS or (kind == "STRING" and string[0] in "\"'")
-        is_literal = is_literal or (kind == "OP" and string in OPENING + CLOSING + BETWEEN)
-        if not is_literal or depth > MAX_DEPTH or (string == before == "-"):
-            raise ValueError(f"it is nested more than {MAX_DEPTH} deep" if depth > MAX_DEPTH else f"it holds {string[:40]!r}")
-        before = string if string == "-" else kind
+class _Literal:
+    """Reads one value. `token` is the next one, `spaced` whether a space is before it."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_CHARS:
+            raise ValueError(f"it has more than {MAX_CHARS:,} characters")
+        self._tokens = _tokens(text)
+        self.spaced, self.token = next(self._tokens)
+
+    def read(self) -> Any:
+        value = self._value(0)
+        if self.token:
+            raise ValueError(f"{self.token[:40]!r} follows it")
+        return value
+
+    def _take(self) -> str:
+        token = self.token
+        if not token:
+            raise ValueError("its end is missing")
+        self.spaced, self.token = next(self._tokens)
+        return token
+
+    def _value(self, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+        token = self._take()
+        if token in CLOSING:
+            return self._items(CLOSING[token], depth + 1)
+        if token == "{":
+            return self._object(depth + 1)
+        if token[0] in "'\"":
+            return _text(token)
+        if NUMBER.match(token):
+            return int(token) if token.removeprefix("-").isdecimal() else float(token)
+        return self._constant_or_array(token, depth)
+
+    def _items(self, closing: str, depth: int) -> Any:
+        """Return the values up to a bracket. Between those of an array are spaces in place of commas."""
+        values: list[Any] = []
+        commas = 0
+        while self.token != closing:
+            if values and not self.spaced and not commas:
+                raise ValueError("two values stand side by side without a comma")
+            values.append(self._value(depth))
+            if self.token == ",":
+                self._take()
+                commas += 1
+        self._take()
+        if commas < len(values) - 1 and (commas or closing == ")"):
+            raise ValueError("a comma is missing between two values")
+        return values[0] if closing == ")" and len(values) == 1 and not commas else values
+
+    def _object(self, depth: int) -> dict[str, Any]:
+        items: dict[str, Any] = {}
+        while self.token != "}":
+            key = self._value(depth)
+            if self.token in {",", "}"}:
+                raise ValueError("it holds a set, which JSON does not have")
+            if self._take() != ":" or not isinstance(key, str) or key in items:
+                raise ValueError(f"it holds an object whose keys are no different texts, such as {key!r:.40}")
+            items[key] = self._value(depth)
+            if self.token != "}" and self._take() != ",":
+                raise ValueError("a comma is missing between two values")
+        self._take()
+        return items
+
+    def _constant_or_array(self, name: str, depth: int) -> Any:
+        """Return a constant, or what numpy writes as `array([...], dtype=object)`, `list([...])` or `np.float64(0.5)`."""
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        if not WRAPPERS.fullmatch(name) or self.token != "(":
+            raise ValueError("numpy has left out values (...)" if name == "..." else f"it holds {name[:40]!r}")
+        self._take()
+        value = self._value(depth + 1)
+        if self.token == ",":
+            self._take()
+            if (self._take(), self._take()) != ("dtype", "=") or self._take()[0] in "[({":
+                raise ValueError(f"{name} has an argument that is not known")
+        if self._take() != ")":
+            raise ValueError(f"{name} holds more than one value")
+        return value
 
 
-def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
-    """Yield the tokens of a text without line ends. Raises SyntaxError."""
-    try:
-        for token in tokenize.generate_tokens(StringIO(text).readline):
-            if token.type not in {tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER}:
-                yield token
-    except tokenize.TokenError as error:
-        raise SyntaxError(str(error.args[0])) from None
+def _text(token: str) -> Any:
+    """Return the text between two quotation marks."""
+    if "\\" not in token:
+        return token[1:-1]
+    if not ESCAPED.issuperset(ESCAPE.findall(token)):
+        raise ValueError("it holds a backslash that Python does not write")
+    return ast.literal_eval(token)
 
 
-def _plain(value: Any) -> Any:
-    """Return a literal as a value of JSON. Raises ValueError for one that JSON does not have."""
-    match value:
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case dict() if all(isinstance(key, str) for key in value):
-            return {key: _plain(item) for key, item in value.items()}
-        case str() | bool() | int() | float() | None:
-            return value
-    raise ValueError(f"it holds a {type(value).__name__} that JSON does not have")
+def _tokens(text: str) -> Iterator[tuple[bool, str]]:
+    """Yield whether a space is before each token, and the token; at the end an empty one."""
+    position = 0
+    for _ in range(MAX_TOKENS):
+        if not (found := TOKEN.match(text, position)):
+            start = len(text) - len(text[position:].lstrip())
+            raise ValueError("a quotation mark is open" if text[start] in "'\"" else f"it holds {text[start : start + 40]!r}")
+        yield bool(found[1]), found[2]
+        position = found.end()
+    raise ValueError(f"it has more than {MAX_TOKENS:,} parts")

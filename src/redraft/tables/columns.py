@@ -21,9 +21,9 @@ from ..checks import closest_names, format_value, is_blank
 from ..core.task import Message, Task
 from ..errors import ConfigError
 from ..jsontext import strict_loads
-from .readers import delimiter_hint
 from .row_values import (
     ANSWERING_ROLES,
+    CHAT_TEXT,
     MISSING,
     RESPONSE_KEYS,
     as_list,
@@ -32,6 +32,7 @@ from .row_values import (
     is_id,
     looks_like_list,
     looks_like_tests,
+    messages_in,
     metadata_without,
     read_conversation,
     response_at,
@@ -139,7 +140,7 @@ class SampleColumns:
                 names.update(dict.fromkeys([f"{key}.{inner}" for inner in value] if nested else [str(key)]))
         more = f" and {len(names) - MAX_LISTED_COLUMNS} more" if len(names) > MAX_LISTED_COLUMNS else ""
         listed = ", ".join(repr(n[:80]) for n in islice(names, MAX_LISTED_COLUMNS))
-        return (listed + more or "none") + delimiter_hint(list(names))
+        return listed + more or "none"
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,8 @@ class RowMapping:
         value = value_at(values, name)
         if value is MISSING:
             raise ValueError(f"{name!r} is missing{self._alternative_hint(values)}")
+        if self.columns.prompt and isinstance(value, str) and (stored := messages_in(value, name)) is not None:
+            value = stored
         if not (self.columns.prompt and isinstance(value, str)):
             return read_conversation(value, name, may_be_text=not self.columns.messages)
         if is_blank(value):
@@ -351,7 +354,9 @@ def _find_responses(table: SampleColumns, columns: TaskColumns, excluded: set[st
 def _lists_of_responses(table: SampleColumns, excluded: set[str | None]) -> list[str]:
     """Return the columns that hold several responses in a row: by their names, or a response column with lists."""
     named = table.matching(GIVEN_LIST_NAMES, lambda v: _is_response_list(v) or (looks_like_list(v) and not as_list(v)))
-    several = table.matching(RESPONSE_NAMES, lambda value: _is_response_list(value) and len(as_list(value, strict_loads)) > 1)
+    several = table.matching(
+        RESPONSE_NAMES, lambda v: _is_response_list(v) and len(as_list(v, strict_loads) or _list_of_objects(v)) > 1
+    )
     return [name for name in (*named, *several) if name not in excluded and name != "answer"]
 
 
@@ -405,7 +410,9 @@ def _is_prompt(value: Any) -> bool:
 
 
 def is_messages(value: Any) -> bool:
-    """Return whether a value holds messages, as a list or as JSON in a text."""
+    """Return whether a value holds messages, as a list or in a text, also in one that cannot be read."""
+    if isinstance(value, str) and CHAT_TEXT.match(value):
+        return True
     messages = _list_of_objects(value)
     keys_of_a_message = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})
     return bool(messages) and all(any(keys <= m.keys() for keys in keys_of_a_message) for m in messages)

@@ -14,19 +14,22 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self, TypeAlias
+from typing import IO, Any, NamedTuple, Self, TypeAlias, cast
 
 from ..checks import format_value, read_error_message
 from ..errors import ConfigError
 from ..jsontext import BYTES_PER_VALUE, check_bounds, first_duplicate, strict_loads
 from .parquet import MAX_ROW_BYTES, read_batches
+from .promptfoo import is_promptfoo, is_repeatable, promptfoo_row
 from .spool import MAX_SKIPPED_BYTES, to_jsonable
+from .text_format import ENCODING, SEPARATORS, UTF8, Utf8Reader, announce, named_separator, open_text, recognise_separator
 
 ZSTD = ("compression.zstd", "backports.zstd")  # the standard library has it since Python 3.14
 MAX_LINE_BYTES = 32 * 2**20  # bytes of a line, characters of a CSV field
@@ -38,7 +41,6 @@ BAD_ROW_MARK = b"!"  # no JSON value begins with it
 ROWS_PER_BATCH = 256  # rows of Parquet
 SPACES = re.compile(r"[ \t\r\n]*")
 VALUE_SCANNER = json.JSONDecoder(parse_int=len, parse_float=len)  # finds where a value ends
-OTHER_DELIMITERS = {";": "semicolons: .csv has commas", "\t": "tabs: call it .tsv", "|": "bars: .csv has commas"}
 
 
 class Row(NamedTuple):
@@ -56,21 +58,23 @@ class BadRow(NamedTuple):
 
 
 RowStream: TypeAlias = Iterator[Row | BadRow]
+FileReader: TypeAlias = Callable[[str, str, str], RowStream]  # of the name, the suffix of the compression and the encoding
 OnError: TypeAlias = Callable[[BadRow], None] | None
 
 
-def iter_rows(path: str | Path, on_error: OnError = None) -> Iterator[Row]:
+def iter_rows(path: str | Path, on_error: OnError = None, *, encoding: str | None = None) -> Iterator[Row]:
     """Yield the rows of a file in order; "-" is stdin, which must be JSON Lines.
 
     The suffix of the name is the format: .jsonl, .ndjson, .json (a list of objects, an object with one such list, or JSON
-    Lines), .csv, .tsv (UTF-8; the first line names the columns, all values are texts; if the last column is
+    Lines), .csv, .tsv (the first line names the columns, all values are texts; if the last column is
     "redraft_spreadsheet_safe", the apostrophes that Redraft put before texts are removed), .parquet (extra `parquet`); .gz and
-    .zst (extra `zstd`) may follow, but not after .parquet. `on_error` is called with every row that cannot be read; without it
-    the first one raises ConfigError. A file that cannot be read to its end raises ConfigError in any case.
+    .zst (extra `zstd`) may follow, but not after .parquet. The encoding of texts (None: that of `ENCODING`) and the
+    separator of .csv and .tsv are recognised (see `text_format`). `on_error` is called with every row that cannot be read;
+    without it the first one raises ConfigError. A file that cannot be read to its end raises ConfigError in any case.
     """
     name = str(path)
     reader, packing = _reader_for(name)
-    return reject_bad_rows(reader(name, packing), on_error)
+    return reject_bad_rows(reader(name, packing, ENCODING.get() if encoding is None else encoding), on_error)
 
 
 def check_table_name(path: str | Path) -> None:
@@ -87,12 +91,20 @@ def is_table(path: str | Path) -> bool:
     return True
 
 
-def read_jsonl(file: IO[bytes], name: str, on_error: OnError = None, *, with_bad_rows: bool = False) -> Iterator[Row]:
-    """Yield the rows of an open file of JSON Lines; `name` is its name in locations.
+def read_jsonl(
+    file: IO[bytes],
+    name: str,
+    on_error: OnError = None,
+    *,
+    encoding: str = "",
+    identity: object = None,
+    with_bad_rows: bool = False,
+) -> Iterator[Row]:
+    """Yield the rows of an open file of JSON Lines; `name` is its name in locations, `identity` is the same whenever it is read.
 
     With `with_bad_rows` a line that begins with BAD_ROW_MARK is a bad row: the rest of the line is the reason as JSON.
     """
-    return reject_bad_rows(_read_objects(file, name, with_bad_rows=with_bad_rows), on_error)
+    return reject_bad_rows(_read_objects(file, name, encoding, identity, with_bad_rows=with_bad_rows), on_error)
 
 
 def check_row(row: Row) -> Row | BadRow:
@@ -118,7 +130,7 @@ def reject_bad_rows(stream: RowStream, on_error: OnError) -> Iterator[Row]:
             raise ConfigError(f"{row.location}: {row.message}")
 
 
-def _reader_for(name: str) -> tuple[Callable[[str, str], RowStream], str]:
+def _reader_for(name: str) -> tuple[FileReader, str]:
     """Return the reader for the format of a file, and the suffix of its compression."""
     suffixes = [".jsonl"] if name == "-" else [s.lower() for s in Path(name).suffixes]
     packing = suffixes.pop() if suffixes and suffixes[-1] in OPENERS else ""
@@ -171,11 +183,28 @@ def import_zstd(name: str) -> Any:
 OPENERS: dict[str, Callable[[str], Any]] = {"": _open_plain, ".gz": _open_gzip, ".zst": _open_zstd}
 
 
-def _read_lines(file: IO[bytes]) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, the text with its line end and the error ("": none) of each line.
+def _open_json(file: IO[bytes], name: str, encoding: str, identity: Any = None) -> IO[bytes]:
+    """Return a file of JSON whose bytes are UTF-8."""
+    text, format = open_text(file, encoding)
+    announce(name, identity or _identity(name), format.assumed, "", bare_cr=format.bare_cr)
+    return cast("IO[bytes]", text)
 
-    A line that is too long or not UTF-8 has an error and no text.
+
+def _identity(name: str) -> tuple[int, ...]:
+    """Return what tells a file from others, and from itself before a change; () if there is no such file."""
+    try:
+        found = Path(name).stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _read_lines(file: IO[bytes]) -> Iterator[tuple[int, str, str]]:
+    """Yield the number, the text with its line end and the error ("": none) of each line of a file that `open_text` returned.
+
+    A line that is too long or not in the encoding of the file has an error and no text.
     """
+    encoding = _encoding_of(file)
     for number in count(1):
         data = file.readline(MAX_LINE_BYTES + 1)
         if not data:
@@ -188,14 +217,19 @@ def _read_lines(file: IO[bytes]) -> Iterator[tuple[int, str, str]]:
         try:
             yield number, data.decode("utf-8-sig" if number == 1 else "utf-8"), ""
         except UnicodeDecodeError as error:
-            yield number, "", f"the line is {_not_utf8_message(error, data)}"
+            yield number, "", f"the line is {_wrong_encoding_message(error, encoding)}"
 
 
-def _not_utf8_message(error: UnicodeDecodeError, data: bytes) -> str:
-    utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    kind, name = ("UTF-16", "UTF-16") if utf16 else ("Latin-1 or Windows-1252", "WINDOWS-1252")
-    hint = f"it may be {kind}: convert the file to UTF-8, by `iconv -f {name} -t UTF-8 FILE > NEW`"
-    return f"not UTF-8: {error.reason} at byte {error.start}; {hint}"
+def _encoding_of(file: Any) -> str:
+    raw = getattr(file, "raw", None)
+    return raw.encoding if isinstance(raw, Utf8Reader) else UTF8
+
+
+def _wrong_encoding_message(error: UnicodeDecodeError, encoding: str) -> str:
+    if encoding == UTF8:
+        hint = "if the file is in another encoding, name it by --encoding, such as cp1252 (Windows)"
+        return f"not UTF-8: {error.reason} at byte {error.start}; {hint}"
+    return f"not {encoding.upper()}; if the file is in another encoding, name it by --encoding"
 
 
 def _skip_line(file: IO[bytes], data: bytes, number: int) -> None:
@@ -210,13 +244,13 @@ def _skip_line(file: IO[bytes], data: bytes, number: int) -> None:
             )
 
 
-def _read_json_lines(name: str, compression: str) -> RowStream:
+def _read_json_lines(name: str, compression: str, encoding: str) -> RowStream:
     with _open_unpacked(name, compression) as file:
-        yield from _read_objects(file, "stdin" if name == "-" else name)
+        yield from _read_objects(file, "stdin" if name == "-" else name, encoding)
 
 
-def _read_objects(file: IO[bytes], name: str, *, with_bad_rows: bool = False) -> RowStream:
-    for number, text, problem in _read_lines(file):
+def _read_objects(file: IO[bytes], name: str, encoding: str, identity: object = None, *, with_bad_rows: bool = False) -> RowStream:
+    for number, text, problem in _read_lines(_open_json(file, name, encoding, identity)):
         location = f"{name}:{number}"
         if problem:
             yield BadRow(location, problem)
@@ -241,9 +275,10 @@ def _row_from_value(location: str, value: Any) -> Row | BadRow:
     return BadRow(location, f"a row must be an object, got {type(value).__name__}")
 
 
-def _read_json(name: str, compression: str) -> RowStream:
+def _read_json(name: str, compression: str, encoding: str) -> RowStream:
     """Yield the rows of a JSON document; a sequence of objects is read as JSON Lines."""
-    with _open_unpacked(name, compression) as file:
+    with _open_unpacked(name, compression) as packed:
+        file = _open_json(packed, name, encoding)
         data = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
         raise ConfigError(f"{name!r} holds more than {MAX_DOCUMENT_BYTES >> 20} MiB in one document; make it JSON Lines")
@@ -260,9 +295,10 @@ def _read_json(name: str, compression: str) -> RowStream:
     except json.JSONDecodeError as error:
         if error.msg != "Extra data" or not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
             raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg} at column {error.colno}") from error
-        yield from _read_json_lines(name, compression)
+        yield from _read_json_lines(name, compression, encoding)
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: {_not_utf8_message(error, data)}") from error
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{name}:{line}: {_wrong_encoding_message(error, _encoding_of(file))}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not JSON: {error}") from error
     else:
@@ -323,9 +359,14 @@ class _CsvLines:
         return text
 
 
-def _read_csv(name: str, compression: str, delimiter: str = ",") -> RowStream:
-    with _open_unpacked(name, compression) as file:
-        records = _csv_records(name, file, delimiter)
+def _read_csv(name: str, compression: str, encoding: str, usual_separator: str = ",") -> RowStream:
+    with _open_unpacked(name, compression) as packed:
+        file, format = open_text(packed, encoding)
+        named = named_separator(format)
+        separator = named or recognise_separator(format, usual_separator)
+        assumed = "" if named or separator == usual_separator else SEPARATORS[separator]
+        announce(name, _identity(name), format.assumed, assumed, bare_cr=format.bare_cr)
+        records = _csv_records(name, file, separator, skip_lines=bool(named))
         header = next(records, None)
         if isinstance(header, BadRow):
             raise ConfigError(f"{header.location}: {header.message}")
@@ -333,9 +374,10 @@ def _read_csv(name: str, compression: str, delimiter: str = ",") -> RowStream:
         if len(columns) > 1 and columns[-1] == SPREADSHEET_SAFE:
             columns = [_strip_apostrophe(name) for name in columns[:-1]]
             records = map(_without_apostrophes, records)
-        check_header(location, columns)
+        check_header(location, [column for column in columns if column and not (is_repeatable(column) and is_promptfoo(columns))])
+        make_row = _row_maker(name, columns)
         for record in records:
-            yield record if isinstance(record, BadRow) else _csv_row(*record, columns)
+            yield record if isinstance(record, BadRow) else _csv_row(*record, len(columns), make_row)
 
 
 def _without_apostrophes(record: tuple[str, list[str]] | BadRow) -> tuple[str, list[str]] | BadRow:
@@ -347,11 +389,12 @@ def _strip_apostrophe(cell: str) -> str:
     return cell.removeprefix("'")
 
 
-def _csv_records(name: str, file: IO[bytes], delimiter: str) -> Iterator[tuple[str, list[str]] | BadRow]:
+def _csv_records(name: str, file: IO[bytes], separator: str, *, skip_lines: int) -> Iterator[tuple[str, list[str]] | BadRow]:
     """Yield every record that is not empty, with the location of its first line, or a BadRow."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     lines = _CsvLines(file)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    deque(islice(lines, skip_lines), 0)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     while True:
         location = f"{name}:{lines.number + 1}"
         lines.record_chars = 0
@@ -369,23 +412,37 @@ def _csv_records(name: str, file: IO[bytes], delimiter: str) -> Iterator[tuple[s
 def check_header(location: str, fields: list[str]) -> list[str]:
     """Return the names of the columns. Raises ConfigError for a duplicate."""
     if (duplicate := first_duplicate(fields)) is not None:
-        raise ConfigError(f"{location}: the column {duplicate!r} is named twice")
+        hint = "; have promptfoo write its results as JSON: promptfoo eval -o FILE.json" if {"Status", "Score"} <= {*fields} else ""
+        raise ConfigError(f"{location}: the column {duplicate!r} is named twice{hint}")
     return fields
 
 
-def delimiter_hint(columns: Sequence[str]) -> str:
-    """Return a hint for a table with a single column whose name holds another delimiter; else ""."""
-    hints = [hint for delimiter, hint in OTHER_DELIMITERS.items() if len(columns) == 1 and delimiter in columns[0]]
-    return f"; the file looks separated by {hints[0]}" if hints else ""
+def _row_maker(table: str, columns: list[str]) -> Callable[[list[str]], dict[str, Any]]:
+    """Return the function that makes a row of the fields of a record. It raises ValueError."""
+    if is_promptfoo(columns):
+        return lambda fields: promptfoo_row(table, zip(columns, fields, strict=True))
+    if columns.count("") > 1:
+        return partial(_without_empty_columns, columns)
+    return lambda fields: dict(zip(columns, fields, strict=True))
 
 
-def _csv_row(location: str, fields: list[str], columns: list[str]) -> Row | BadRow:
-    if len(fields) != len(columns):
-        return BadRow(location, f"there are {len(fields)} fields, but {len(columns)} columns{delimiter_hint(columns)}")
-    return Row(location, dict(zip(columns, fields, strict=True)))
+def _without_empty_columns(columns: list[str], fields: list[str]) -> dict[str, str]:
+    """Return a row without the columns that a spreadsheet adds, which have neither a name nor a value."""
+    if any(field and not column for column, field in zip(columns, fields, strict=True)):
+        raise ValueError("there is a value in one of several columns without a name")
+    return {column: field for column, field in zip(columns, fields, strict=True) if column}
 
 
-def _read_parquet(name: str, compression: str) -> RowStream:
+def _csv_row(location: str, fields: list[str], width: int, make_row: Callable[[list[str]], dict[str, Any]]) -> Row | BadRow:
+    if len(fields) != width:
+        return BadRow(location, f"there are {len(fields)} fields, but {width} columns")
+    try:
+        return Row(location, make_row(fields))
+    except ValueError as error:
+        return BadRow(location, str(error))
+
+
+def _read_parquet(name: str, compression: str, encoding: str) -> RowStream:
     for first, batch in read_batches(name):
         if batch is None:
             yield BadRow(f"{name}:{first}", f"the row is larger than {MAX_ROW_BYTES >> 20} MiB")
@@ -409,12 +466,12 @@ def _batch_rows(name: str, first: int, batch: Any) -> RowStream:
         yield from map(check_row, good_rows) if any(field.type.num_fields for field in batch.schema) else good_rows
 
 
-READERS: dict[str, Callable[[str, str], RowStream]] = {
+READERS: dict[str, FileReader] = {
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
     ".json": _read_json,
     ".csv": _read_csv,
-    ".tsv": partial(_read_csv, delimiter="\t"),
+    ".tsv": partial(_read_csv, usual_separator="\t"),
     ".parquet": _read_parquet,
 }
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..checks import format_value, is_blank
 from ..core.task import Message, message_text
-from .cells import load_cell
+from ..jsontext import strict_loads
+from .cells import START, load_cell
 
 BOOKKEEPING_KEYS = {"additional_kwargs", "time_created", "label", "reward", "metadata"}  # of stored messages, for no endpoint
 MISSING = object()
@@ -41,7 +43,19 @@ ROLE_BY_SPEAKER: Mapping[str, str] = {
 }
 ANSWERING_ROLES = {name for name, role in ROLE_BY_SPEAKER.items() if role == "assistant"}
 MAX_NESTING = 5
-LIST_TEXT = re.compile(r"""\s*\[\s*["'{\[].*\]\s*""", re.DOTALL)  # it looks like a list of texts or objects
+LIST_TEXT = re.compile(  # it looks like a list, an array, a tuple or a set of texts or objects
+    r"""\s*(?: (array\(|list\()? \[\s* (?: \] | (?:["'{\[] | (?:None|nan)\b | (?:array|list|np\.\w+)\( ) .* \] ) (?(1)[^\]"']*\))
+    | \( \s*(?:"[^"]*"|'[^']*')\s*, (?: .* ["'\]}] )? \s*(?:,\s*)? \) | \{ \s*(?:"[^"]*"|'[^']*')\s*, .* ["'] \s*\}
+    | \[\s*["'{] (?=.*?["'}](?:\s*,\s*|\s+)["'{]) (?!.*["'}]\s*\]) .*  # it is cut off
+    )\s*""",
+    re.DOTALL | re.VERBOSE,
+)
+CHAT_TEXT = re.compile(  # it begins as messages do: a list, or an object as Python writes it
+    r"""\s*(?:array\()?(?:\[\s*\{|\{\s*(?='))(?=.*?["'](?:role|from)["']\s*:\s*["'](?:SPEAKERS)["'])(?=.*?["'](?:content|value)["']\s*:)""".replace(
+        "SPEAKERS", "|".join(ROLE_BY_SPEAKER)
+    ),
+    re.DOTALL,
+)
 SPEC_PATTERN = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')  # text up to a semicolon that is not in quotes
 
 
@@ -76,6 +90,9 @@ def metadata_without(values: Mapping[str, Any], used_names: frozenset[str]) -> d
     if used_names >= values.keys():
         return {}
     unused = dict(_unused_values(values, used_names))
+    if isinstance(text := unused.get("metadata"), str) and text.lstrip().startswith("{"):
+        with suppress(ValueError):
+            unused["metadata"] = load_cell(text)
     if not isinstance(unused.get("metadata"), Mapping):
         return unused
     return {**unused.pop("metadata"), **unused}
@@ -96,11 +113,26 @@ def _unused_values(values: Mapping[str, Any], used_names: frozenset[str]) -> Ite
 def text_at(values: Mapping[str, Any], name: str | None, separator: str = "\n\n") -> str | None:
     """Return a text, or the texts of a list joined; None where there is none."""
     value = value_or_none(values, name)
-    if isinstance(value, list) and all(isinstance(v, str) for v in value):
-        return separator.join(filter(has_value, value)) or None
+    if (texts := list_of_texts(value)) is not None:
+        return separator.join(filter(has_value, texts)) or None
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
     return value
+
+
+def list_of_texts(value: Any) -> list[str] | None:
+    """Return a list of texts, also from a text as Python or numpy writes it; None for anything else. A text of JSON is a text."""
+    if isinstance(value, str) and LIST_TEXT.fullmatch(value) and not _is_json(value):
+        value = as_list(value)
+    return value if isinstance(value, list) and all(isinstance(item, str | None) for item in value) else None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        strict_loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def tests_at(values: Mapping[str, Any], name: str | None) -> str | Sequence[Any] | Mapping[str, Any] | None:
@@ -109,6 +141,9 @@ def tests_at(values: Mapping[str, Any], name: str | None) -> str | Sequence[Any]
     A list of asserts comes with the columns of MBPP that say what runs before them.
     """
     value: Any = value_or_none(values, name)
+    if isinstance(value, str) and START.match(value):
+        with suppress(ValueError):
+            value = list_of_texts(value) or (load_cell(value) if "array([" in value else value)
     if value is not None and not isinstance(value, str | list | Mapping):
         raise ValueError(f"{name!r} must be a text, a list or an object, got {format_value(value, 80)}")
     set_up = {column: values[column] for column in SET_UP_OF_TESTS if values.get(column)}
@@ -139,7 +174,7 @@ def tests_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
 def _is_list_of_asserts(value: Any) -> bool:
     """Return whether a value is a list of texts, also as JSON in a text."""
     if isinstance(value, str):
-        return value.lstrip().startswith(('["', "['"))
+        return value.lstrip().startswith('["')
     return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
 
 
@@ -159,6 +194,8 @@ def id_at(values: Mapping[str, Any], name: str | None) -> str | None:
 def response_at(values: Mapping[str, Any], name: str) -> str | None:
     """Return the response; None if there is none yet."""
     value = value_or_none(values, name)
+    if isinstance(value, str) and (messages := messages_in(value, name)) is not None:
+        return response_text(messages, name)
     return value if value is None or value.__class__ is str else response_text(value, name)
 
 
@@ -176,18 +213,37 @@ def read_responses(items: Sequence[Any], name: str) -> tuple[str, ...]:
 
 
 def looks_like_list(value: Any) -> bool:
-    """Return whether a value is a text that looks like a list of texts or objects, whether it can be read or not."""
-    return isinstance(value, str) and LIST_TEXT.fullmatch(value) is not None
+    """Return whether a value is a text that looks like a list of texts or objects, or like messages, readable or not."""
+    return isinstance(value, str) and (LIST_TEXT.fullmatch(value) or CHAT_TEXT.match(value)) is not None
 
 
 def as_list(value: Any, load: Callable[[str], Any] = load_cell) -> list[Any]:
     """Return a list, also from a text (see `load_cell`); [] for anything else."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
+    if isinstance(value, str) and START.match(value):
         try:
             value = load(value)
         except ValueError:
             return []
     return value if isinstance(value, list) else []
+
+
+def messages_in(text: str, name: str) -> list[Mapping[str, Any]] | None:
+    """Return the messages in a text that holds a list of them, or one as Python writes it; None for any other text.
+
+    Raises ValueError, which names the column, for a text that begins as messages do and cannot be read.
+    """
+    if not CHAT_TEXT.match(text):
+        return None
+    value = _load(text, f"{name!r} looks like messages")
+    items = value if isinstance(value, list) else [value]
+    return items if all(map(_is_message, items)) else None
+
+
+def _is_message(item: Any) -> bool:
+    if not isinstance(item, Mapping):
+        return False
+    speaker, content = item.get("role", item.get("from")), item.get("content", item.get("value"))
+    return isinstance(speaker, str) and speaker in ROLE_BY_SPEAKER and isinstance(content, str | list | None)
 
 
 def response_text(value: Any, name: str, depth: int = 0) -> str:

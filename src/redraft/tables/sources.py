@@ -43,6 +43,7 @@ from .readers import (
     reject_bad_rows,
 )
 from .spool import ReplaySpool, SpoolReader, json_line
+from .text_format import ENCODING, UTF8
 
 RowReader: TypeAlias = Callable[[OnError], Iterator[Row]]
 
@@ -92,10 +93,12 @@ class _Spool:
         """Return a reader of input that is written to disk on first use. `with_bad_rows`: see `read_jsonl`."""
         stored = ReplaySpool(chunks, name, str(self.folder or tempfile.gettempdir()), self.should_stop)
 
+        encoding, identity = UTF8 if with_bad_rows else ENCODING.get(), object()
+
         def read(on_error: OnError) -> Iterator[Row]:
             stored.fill()
             with io.BufferedReader(SpoolReader(stored), CHUNK_BYTES) as file:
-                yield from read_jsonl(file, name, on_error, with_bad_rows=with_bad_rows)
+                yield from read_jsonl(file, name, on_error, encoding=encoding, identity=identity, with_bad_rows=with_bad_rows)
 
         return read
 
@@ -167,7 +170,8 @@ def _file_source(names: list[str], spec: str) -> Source:
     for name in names:
         check_table_name(name)
     label = names[0] if len(names) == 1 else f"{len(names)} files"
-    read = partial(iter_rows, names[0]) if len(names) == 1 else partial(_chain_rows, [partial(iter_rows, n) for n in names])
+    reads = [partial(iter_rows, name, encoding=ENCODING.get()) for name in names]
+    read = reads[0] if len(reads) == 1 else partial(_chain_rows, reads)
     return Source(label, read, tuple(Path(n).resolve() for n in names), is_files=True)
 
 

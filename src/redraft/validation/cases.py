@@ -26,6 +26,7 @@ FIRST, SECOND, TIE, UNREADABLE = "first", "second", "tie", "unreadable"
 FIRST_BETTER, SECOND_BETTER, EQUAL = (0, 1), (1, 0), (0, 0)
 """The same as the ranks of the two responses."""
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?", re.ASCII)
+DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))", re.ASCII)  # 1,234 may be a thousand
 MAX_NUMBER = 1e300
 BRACKETS = re.compile(r"^\[\[(.*)\]\]$")
 
@@ -200,11 +201,14 @@ def normalise_label(value: Any) -> str:
 
 
 def parse_number(value: Any) -> float:
-    """Return a finite number, also from a text. Raises AmbiguousLabel for anything else, such as "4/5" or true."""
+    """Return a finite number, also from a text, with a point or a comma. Raises AmbiguousLabel for others: "4/5", true, "1,234"."""
+    if isinstance(value, str) and DECIMAL_COMMA.fullmatch(value.strip()):
+        value = value.replace(",", ".")
     if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER <= value <= MAX_NUMBER:
-        raise AmbiguousLabel(f"{format_value(value, 80)} is not a number")
+        hint = "; write the decimal sign as a point" if isinstance(value, str) and "," in value else ""
+        raise AmbiguousLabel(f"{format_value(value, 80)} is not a number{hint}")
     return float(value)
 
 

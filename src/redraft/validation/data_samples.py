@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..tables.columns import SampleColumns
-from ..tables.row_values import read_responses, value_at
+from ..tables.row_values import as_list, read_responses, value_at
 from .cases import AmbiguousLabel
 
 COLUMN = "output"
@@ -20,12 +20,12 @@ PREFERENCES = {"chosen": 0, "rejected": 1}
 
 def has_labelled_answers(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether a row holds a list of answers that have labels of preference."""
-    return bool(SampleColumns(rows).matching([COLUMN], lambda value: any(_preference(item) for item in _items(value))))
+    return bool(SampleColumns(rows).matching([COLUMN], lambda value: any(_preference(item) for item in as_list(value))))
 
 
 def answers_and_ranks(row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the answers of a row and their ranks. Raises AmbiguousLabel for a row without a clear preference."""
-    items = _items(value_at(row, COLUMN))
+    items = as_list(value_at(row, COLUMN))
     preferences = [_preference(item) for item in items]
     if len(items) < 2 or not {*preferences} <= PREFERENCES.keys() or len({*preferences}) < 2:
         raise AmbiguousLabel(f"{COLUMN!r} must hold two answers or more with the labels chosen and rejected")
@@ -34,10 +34,6 @@ def answers_and_ranks(row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[in
         return read_responses(items, COLUMN), ranks
     except ValueError as error:
         raise AmbiguousLabel(str(error)) from error
-
-
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _preference(item: Any) -> Any:

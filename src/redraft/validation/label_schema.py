@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from ..errors import ConfigError
 from ..tables.readers import Row
+from ..tables.row_values import as_list
 from .cases import (
     FIRST_BETTER,
     RANKS_BY_RATING,
@@ -93,7 +94,7 @@ def infer_schema(table: LabelledTable, kind: LabelKind | None) -> LabelSchema:
 def _data_sample_schema(table: LabelledTable, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]) -> LabelSchema:
     """Return how to read rows whose answers have labels: as pairs if every row has two answers, else as rankings."""
     table.assigned["responses"] = f"{COLUMN}, with a label on each"
-    sizes = {len(value) for row in table.rows if isinstance(value := cell(row, COLUMN), list)}
+    sizes = {len(items) for row in table.rows if (items := as_list(cell(row, COLUMN)))}
     kind = kind or ("pair" if sizes <= {0, 1, 2} else "ranking")
 
     def responses(row: Row) -> tuple[str, ...]:
@@ -185,12 +186,17 @@ def _label_columns(table: LabelledTable, names: Sequence[str]) -> tuple[str | No
     label = label or table.find("label", names)
     ratings = table.find("ratings")
     values = [value for row in table.rows if not is_missing(value := cell(row, label))] if label else []
-    if label and ratings is None and values and all(isinstance(value, list) for value in values):
+    if label and ratings is None and values and all(map(_is_list, values)):
         table.assigned["ratings"] = table.assigned.pop("label")
         return None, label
     if label is None and ratings is None:
         raise table.missing_role_error("label")
     return label, ratings
+
+
+def _is_list(value: Any) -> bool:
+    """Return whether a value is a list, also in a text; "[[A]]" is a verdict."""
+    return isinstance(value, list) or ((items := as_list(value)) != [] and not isinstance(items[0], list))
 
 
 def _label_values(row: Row, label: str | None, ratings: str | None) -> list[Any]:

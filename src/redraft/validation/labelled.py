@@ -28,7 +28,18 @@ from .benchmarks import Benchmark, benchmark_case, find_benchmark
 from .cases import EQUAL, AmbiguousLabel, LabelKind, LabelledCase, NoMajority, is_missing
 from .label_file import Sample, is_label_file, read_labels
 from .label_schema import LabelSchema, RowLabel, infer_schema
-from .labelled_table import CASE_ID_NAMES, INPUT_ROLES, LABEL_ROLES, LabelledTable, cell, filter_rows, list_cell, text_cell, to_text
+from .labelled_table import (
+    CASE_ID_NAMES,
+    INPUT_ROLES,
+    LABEL_ROLES,
+    LabelledTable,
+    cell,
+    chat_cell,
+    filter_rows,
+    list_cell,
+    text_cell,
+    to_text,
+)
 
 MAX_ROWS = 10**15
 
@@ -217,7 +228,7 @@ def _prompt_reader(table: LabelledTable) -> PromptReader:
     prompt = table.find("prompt", [name for name in PROMPT_NAMES if name not in used])
     if prompt is None:
         chosen = table.assigned.get("chosen")
-        return lambda row: chat[:-1] if isinstance(chat := cell(row, chosen), list) and len(chat) > 1 else ""
+        return lambda row: chat[:-1] if isinstance(chat := chat_cell(row, chosen), list) and len(chat) > 1 else ""
     if prompt == "instruction" and "prompt" not in table.explicit and table.sample.has("input") and "input" not in used:
         table.assigned["prompt"] = "instruction, then input"
         return lambda row: "\n\n".join(filter(None, (text_cell(row, "instruction"), text_cell(row, "input"))))
@@ -225,7 +236,7 @@ def _prompt_reader(table: LabelledTable) -> PromptReader:
 
 
 def _read_prompt(row: Row, name: str) -> str | list[Message]:
-    value = cell(row, name)
+    value = chat_cell(row, name)
     if value is None:
         raise AmbiguousLabel(f"the task is empty in {name!r}")
     return [read_message(message, name) for message in value] if isinstance(value, list) else text_cell(row, name) or ""

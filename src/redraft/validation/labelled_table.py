@@ -15,10 +15,10 @@ from typing import Any
 from .. import checks
 from ..core.task import message_text
 from ..errors import ConfigError
-from ..tables.cells import load_cell
+from ..tables.cells import START, load_cell
 from ..tables.columns import SYNONYMS, SampleColumns
 from ..tables.readers import BadRow, OnError, Row, iter_rows
-from ..tables.row_values import MISSING, has_value, value_at, value_or_none
+from ..tables.row_values import MISSING, has_value, list_of_texts, messages_in, value_at, value_or_none
 from .cases import AmbiguousLabel
 
 INPUT_ROLES = ("prompt", "messages", "context", "reference", "tests", "response", "responses", "response_a", "response_b")
@@ -112,6 +112,8 @@ def cell(row: Row, name: str | None) -> Any:
 def text_cell(row: Row, name: str | None) -> str | None:
     """Return a text; None if it is missing. Raises AmbiguousLabel for anything else."""
     value = cell(row, name)
+    if (texts := list_of_texts(value)) is not None:
+        return "\n\n".join(filter(has_value, texts)) or None
     if value is not None and not isinstance(value, str):
         raise AmbiguousLabel(f"{name!r} must be text, got {checks.format_value(value, 80)}")
     return value
@@ -119,7 +121,7 @@ def text_cell(row: Row, name: str | None) -> str | None:
 
 def response_cell(row: Row, name: str) -> str:
     """Return a response: a text, or the last message of a chat. Raises AmbiguousLabel for anything else."""
-    value = cell(row, name)
+    value = chat_cell(row, name)
     if isinstance(value, list) and value and isinstance(value[-1], Mapping) and "content" in value[-1]:
         value = message_text(value[-1])
     if not isinstance(value, str):
@@ -129,12 +131,21 @@ def response_cell(row: Row, name: str) -> str:
     return value
 
 
+def chat_cell(row: Row, name: str | None) -> Any:
+    """Return the value of a row; that of a text which holds messages is a list of them. Raises AmbiguousLabel."""
+    value = cell(row, name)
+    try:
+        return (isinstance(value, str) and messages_in(value, name or "")) or value
+    except ValueError as error:
+        raise AmbiguousLabel(str(error)) from error
+
+
 def list_cell(row: Row, name: str) -> list[Any]:
     """Return a list: of a column, of a text (see `load_cell`), or of several columns "a,b,c". Raises AmbiguousLabel otherwise."""
     value = cell(row, name)
     if value is None and "," in name:
         return [cell(row, part.strip()) for part in name.split(",")]
-    if isinstance(value, str) and value.lstrip().startswith("["):
+    if isinstance(value, str) and START.match(value):
         try:
             value = load_cell(value)
         except ValueError as error:

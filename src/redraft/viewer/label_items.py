@@ -21,7 +21,7 @@ from ..tables.readers import BadRow, Row, iter_rows
 from ..validation.cases import AmbiguousLabel
 from ..validation.label_file import AnnotationKind, LabelItem
 from ..validation.label_schema import PAIR_COLUMNS
-from ..validation.labelled_table import CASE_ID_NAMES, LabelledTable, cell, response_cell, text_cell, to_text
+from ..validation.labelled_table import CASE_ID_NAMES, LabelledTable, cell, chat_cell, response_cell, text_cell, to_text
 from .index import RunIndex
 from .run_library import RunEntry, RunLibrary
 
@@ -184,7 +184,7 @@ def file_source(path: Path, kind: AnnotationKind, columns: Mapping[str, str] = {
 
 
 def _prompt(row: Row, name: str | None) -> str:
-    value = cell(row, name)
+    value = chat_cell(row, name)
     return conversation(value) if isinstance(value, list) else "" if value is None else to_text(value)
 
 

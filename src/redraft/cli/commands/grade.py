@@ -38,6 +38,7 @@ With requirements only, no model is called. Exit codes: 0 graded, 1 a grader fai
 @options.budget
 @options.timeout
 @options.background
+@options.encoding
 @options.as_json
 @options.debug
 def grade(**values: Any) -> int:
