@@ -191,7 +191,8 @@ class Judge:
             check_template_kind(rubric.template, "pointwise", self.name)
         elif self.read is not None:
             raise ConfigError("read names the keys of a template's own reply form: give a template")
-        given_scale, given_read = self.scale or rubric.scale, self.read or rubric.read
+        given_scale = rubric.scale if self.scale is None else self.scale
+        given_read = rubric.read if self.read is None else self.read
         scale = None if given_scale is None else parse_scale(given_scale)
         typed = TypedForm.of(given_read)
         if typed and typed.scale and scale not in {None, typed.scale}:
