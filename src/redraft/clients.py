@@ -112,7 +112,8 @@ class SessionClients:
             call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)
         else:
             call = limit_concurrency(call, self._limiter)
-        costs = CostEstimator(price, model.name) if options.budget else None
+        writes_text = getattr(model, "writes_text", True)
+        costs = CostEstimator(price, model.name, writes_text=writes_text) if options.budget else None
         if costs:
             call = meter(call, self.budget_tracker, price, costs)
         if availability and getattr(model, "takes_probes", True):
@@ -120,7 +121,8 @@ class SessionClients:
         call = adapt(call, self.capabilities.for_model(model.identity, model.name), getattr(model, "formats", ("text",)))
         retries = min(options.retries, availability.max_retries) if availability else options.retries
         call = retry(call, endpoint=endpoint, attempts=retries + 1)
-        call = record_calls(call, call_target(model.name, getattr(model, "base_url", None)))
+        operation = getattr(model, "operation", "chat")
+        call = record_calls(call, call_target(model.name, getattr(model, "base_url", None), operation=operation))
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
         call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))
