@@ -75,7 +75,7 @@ class TypedForm:
         """Return the JSON schema of a reply; `score` is that of a score whose bounds the model does not state."""
         schema: dict[str, Any] = dict(self.answer.schema)
         fields = schema["properties"]
-        schema["properties"] = {name: _bounded(name, value, {} if self.scale else score) for name, value in fields.items()}
+        schema["properties"] = {name: _with_bounds(name, value, {} if self.scale else score) for name, value in fields.items()}
         return schema
 
     def read(self, text: str, scale: Scale) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class TypedForm:
         return {**data, **self.answer.to_data(value, json.dumps(data))}
 
 
-def _bounded(name: str, schema: Mapping[str, Any], score: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_bounds(name: str, schema: Mapping[str, Any], score: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema of a field with the bounds that it does not state itself: those of a score, and those of texts."""
     if name == "score" and score:
         return {**score, **schema, "type": "integer" if "integer" in {score["type"], schema["type"]} else "number"}
