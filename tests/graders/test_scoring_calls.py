@@ -15,7 +15,9 @@ from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.reward import Moderation, Reward
 from redraft.models.pricing import Price, price_of
 from redraft.models.scoring import connect_embeddings, connect_moderation
+from redraft.runs import BatchRun
 from redraft.session import Session
+from redraft.validation import validate
 from redraft.options import Options
 
 TOKENS = 7
@@ -167,6 +169,31 @@ async def test_it_needs_a_validation_card_like_a_judge(server, make, tmp_path):
     with pytest.raises(ConfigError, match="is not trusted"):
         await refine(TASK, ScriptedModel(["a"]), make(server.url), require_validated="error", cards_dir=str(tmp_path))
     assert not server.paths
+
+
+@every
+async def test_a_card_is_of_this_endpoint_and_its_verdicts_are_not_paid_twice(server, make, tmp_path):
+    """A second validation has the verdicts of the first; the card says which model it is of, and has its fingerprint."""
+    rows = [{"prompt": "p", "response": f"a{n}", "reference": "y", "score": n % 2} for n in range(6)]
+    results = [await validate(rows, make(server.url), False, cards_dir=tmp_path) for _ in range(2)]
+    assert len(server.paths) == 6
+    cards = [result.card for result in results]
+    assert {card.model for card in cards} == {"m"}
+    assert {card.fingerprint for card in cards} == {grader_fingerprint(make(server.url), lambda model: model)}
+
+
+@every
+async def test_an_estimate_counts_the_grades_of_all_responses(server, make, tmp_path):
+    """As it does for judges; a number takes no tokens of an answer, and no instructions are sent."""
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(f'{{"prompt": "p{n}", "responses": ["a{n}", "b{n}"], "reference": "y"}}\n' for n in range(4))
+    )
+    settings = {"mode": "grade", "prices": {"m": (1.0, 1e6)}}
+    run = BatchRun.from_arguments(tmp_path / "rows.jsonl", tmp_path / "out.jsonl", None, [make(server.url)], **settings)
+    told = await run.prepare()
+    usage = (await run.go()).usage
+    assert told.expected.calls == usage.calls == len(server.paths) == 8
+    assert told.expected.cost < 0.01
 
 
 def test_published_prices_of_models_that_write_no_text_are_known(monkeypatch):
