@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from enum import IntEnum
 from typing import Literal
 
 import jsonschema
@@ -221,12 +222,15 @@ GOOD = {Verdict: '{"reason": "r", "score": 4}', Strict: '{"reason": " line 3 ", 
         ({"score": (int, Field(ge=1, le=10))}, {"scale": (1, 10)}, (1, 10)),
         ({"score": (float, Field(ge=0, le=1))}, {}, (0.0, 1.0)),
         ({"score": (Literal[1, 3, 5], ...)}, {}, (1, 5)),
+        ({"score": (IntEnum("Level", {"LOW": 1, "HIGH": 5}), ...)}, {}, (1, 5)),
+        ({"score": (int | float, ...)}, {"scale": (0.0, 1.0)}, (0.0, 1.0)),
         ({"score": (int, ...)}, {"scale": (1, 5)}, (1, 5)),
         ({"score": (float, ...)}, {"scale": (1, 5)}, (1, 5)),
         ({"score": (int, ...)}, {"scale": (1.0, 5.0)}, (1.0, 5.0)),
         ({"score": (int, Field(ge=1))}, {"scale": (1, 2000)}, (1, 2000)),
         ({"score": (float, ...), "actions": (str, "")}, {"scale": (-1.0, 1.0)}, (-1.0, 1.0)),
         ({"actions": (list[str], Field(max_length=2)), "done": (bool | None, None)}, {}, None),
+        ({"done": (bool | None, ...)}, {}, None),
         ({"done": (bool, ...), "reason": (str, Field(max_length=5)), "note": (list[int], [])}, {}, None),
     ],
 )
@@ -242,18 +246,21 @@ def test_what_the_schema_of_a_model_allows_is_read(fields, settings, scale, data
     assert (judge.parse_reply(Reply(json.dumps(reply))).score is None) == (scale is None)
 
 
-def instances(schema):
+def instances(schema, root=None):
     """Return a strategy of what follows the schema of a model."""
+    root = root or schema
+    if "$ref" in schema:
+        schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
-        return st.one_of(*map(instances, schema["anyOf"]))
+        return st.one_of([instances(each, root) for each in schema["anyOf"]])
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     kinds = {"null": st.none, "boolean": st.booleans, "string": lambda: st.text(max_size=schema.get("maxLength", 9))}
     match schema["type"]:
         case "object":
-            return st.fixed_dictionaries({name: instances(each) for name, each in schema["properties"].items()})
+            return st.fixed_dictionaries({name: instances(each, root) for name, each in schema["properties"].items()})
         case "array":
-            return st.lists(instances(schema["items"]), max_size=schema.get("maxItems", 3))
+            return st.lists(instances(schema["items"], root), max_size=schema.get("maxItems", 3))
         case "integer" if "minimum" in schema:
             return st.integers(int(schema["minimum"]), int(schema["maximum"]))
         case "number":
@@ -280,6 +287,7 @@ def instances(schema):
         ),
         ({"actions": (list[Critique], ...)}, {}, "the field 'actions' of Form must hold a list of texts.* got list of object"),
         ({"done": (str, ...)}, {}, "the field 'done' of Form must hold a bool, got string"),
+        ({"done": (bool | None, ...)}, {}, None),
         ({"done": (bool, ...), "reason": (dict[str, str], ...)}, {}, "the field 'reason' of Form must hold text, str, got object"),
     ],
 )

@@ -394,7 +394,8 @@ class Judge:
         typed, scale = self._typed_form, self._scale
         own = OwnReply(typed.read(reply.text, scale) if typed else read_object(reply.text), form)
         if self.is_critic:
-            own.check_critique()
+            if not typed:  # a model says itself what may be missing
+                own.check_critique()
             return Feedback(None, own.reason, own.actions, own.done, metadata=own.metadata)
         score = own.score(scale)
         if self.scoring == "written":

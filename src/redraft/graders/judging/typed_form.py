@@ -52,7 +52,7 @@ class TypedForm:
                 raise ConfigError(f"read: the field {part!r} of {self.name} must hold {expected}, got {other[0]}")
         object.__setattr__(self, "answer", answer)
         object.__setattr__(self, "paths", tuple((part, part) for part in parts))
-        object.__setattr__(self, "scale", _scale_of(properties["score"]) if "score" in parts else None)
+        object.__setattr__(self, "scale", _scale_of(_target(properties["score"], answer.json_schema)) if "score" in parts else None)
 
     @classmethod
     def of(cls, value: Any) -> TypedForm | None:
@@ -94,7 +94,9 @@ class TypedForm:
 
 def _with_bounds(name: str, schema: Mapping[str, Any], score: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema of a field with the bounds that it does not state itself: those of a score, and those of texts."""
-    if name == "score" and score:
+    if name == "score" and score and "anyOf" in schema:  # numbers of several types
+        return score
+    if name == "score" and score and "type" in schema:
         return {**score, **schema, "type": "integer" if "integer" in {score["type"], schema["type"]} else "number"}
     if name in {"reason", "actions"} and schema.get("type") == "string":
         return {**TEXT, **schema}
@@ -103,10 +105,16 @@ def _with_bounds(name: str, schema: Mapping[str, Any], score: Mapping[str, Any])
     return schema
 
 
+def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the definition that a schema refers to, or the schema itself."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    target: Mapping[str, Any] = root["$defs"].get(name, {}) if name else schema
+    return target
+
+
 def _types_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> set[str]:
     """Return the types of what follows a schema: those of JSON, lists as "list of string"."""
-    if "$ref" in schema:
-        return _types_of(root["$defs"].get(schema["$ref"].rpartition("/")[2], {}), root)
+    schema = _target(schema, root)
     if "anyOf" in schema:
         return {name for each in schema["anyOf"] for name in _types_of(each, root)}
     name = schema.get("type", "any value")
@@ -115,7 +123,7 @@ def _types_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> set[str]:
 
 def _scale_of(schema: Mapping[str, Any]) -> Scale | None:
     """Return the scale of a field with bounds on both sides, or with all its numbers."""
-    ends = schema.get("enum") or [schema.get("minimum"), schema.get("maximum")]
+    ends: list[Any] = schema.get("enum") or [schema.get("minimum"), schema.get("maximum")]
     if not all(map(checks.is_number, ends)) or not min(ends) < max(ends):
         return None
     convert = int if schema.get("type") == "integer" else float
