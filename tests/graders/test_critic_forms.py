@@ -287,7 +287,6 @@ def instances(schema, root=None):
         ),
         ({"actions": (list[Critique], ...)}, {}, "the field 'actions' of Form must hold a list of texts.* got list of object"),
         ({"done": (str, ...)}, {}, "the field 'done' of Form must hold a bool, got string"),
-        ({"done": (bool | None, ...)}, {}, None),
         ({"done": (bool, ...), "reason": (dict[str, str], ...)}, {}, "the field 'reason' of Form must hold text, str, got object"),
     ],
 )
