@@ -118,7 +118,8 @@ class SessionClients:
             call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)
         else:
             call = limit_concurrency(call, self._limiter, endpoint)
-        costs = CostEstimator(price, model.name) if options.budget else None
+        writes_text = getattr(model, "writes_text", True)
+        costs = CostEstimator(price, model.name, writes_text=writes_text) if options.budget else None
         if costs:
             call = meter(call, self.budget_tracker, price, costs)
         if availability and is_chat:
@@ -127,7 +128,8 @@ class SessionClients:
         retries = min(options.retries, availability.max_retries) if availability else options.retries
         longest = MAX_WAIT if self.limit_calls else inf  # for longer the endpoint's limiter waits, if anything does
         call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
-        call = record_calls(call, call_target(model.name, getattr(model, "base_url", None)))
+        operation = getattr(model, "operation", "chat")
+        call = record_calls(call, call_target(model.name, getattr(model, "base_url", None), operation=operation))
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
         call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))

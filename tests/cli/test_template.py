@@ -57,6 +57,38 @@ def test_a_text_file_is_the_template_itself(redraft, serve, folder):
     assert "Scores: 0 absent or wrong" in server.asked[0][-1]["content"]
 
 
+CRITIC = "template = '{response} for {query}'\nread = {actions = 'todo', done = 'final'}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config"),
+    [
+        (["--template", "critic.toml"], ""),
+        (["--grader", "judge:critic.toml"], ""),
+        ([], 'template = "critic.toml"\n'),
+    ],
+)
+def test_a_form_without_a_score_is_a_critic(redraft, serve, folder, arguments, config):
+    """It steers and stops a run, by option, by name and by configuration; its score is unknown, and its schema is sent."""
+    (folder / "critic.toml").write_text(CRITIC)
+    (folder / "redraft.toml").write_text(config)
+
+    def answer(messages, n):
+        if messages[0]["role"] != "system":
+            return f"text {n}"
+        return json.dumps({"todo": ["Name the year."], "final": "text 2" in messages[-1]["content"]})
+
+    server = serve(answer)
+    done = redraft("run", "When?", "--model", server.model, *arguments, "--json")
+    assert done.returncode == 0, done.err
+    result = json.loads(done.out.splitlines()[-1])
+    assert (result["value"], result["score"], result["stop"]) == ("text 2", None, "done")
+    (schema,) = {
+        json.dumps(body["response_format"]["json_schema"]["schema"]) for body in server.bodies if "response_format" in body
+    }
+    assert list(json.loads(schema)["properties"]) == ["todo", "final"]
+
+
 FAULTS = {
     "missing.txt": (None, "'missing.txt' does not exist"),
     "field.txt": ("Rate {response} for {audience}.", "the template has the field {audience}, and the task has no such metadata"),

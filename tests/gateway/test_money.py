@@ -51,6 +51,8 @@ def body_of(wire, model, content="Say it well.", **fields):
 def reply_of(path, tokens, written=5):
     """Return an answer in the protocol of a path; its prompt and the answer have so many tokens."""
     usage = {"input_tokens": tokens, "output_tokens": written}
+    if path.endswith("/classify"):
+        return {"data": [{"probs": [0.7]}], "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
     if path.endswith("/messages"):
         content = [{"type": "text", "text": "A fine answer."}]
         return {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content} | {
@@ -958,3 +960,45 @@ def test_the_tokens_of_an_image_are_learned(reported, least, most):
     assert 16_384 <= estimator.tokens(size) < 17_000
     estimator.update(size, Usage(1, reported, 10), schema=False)
     assert least <= estimator.tokens(size) < most
+
+
+# ---- graders that name a model of their own
+
+
+@pytest.mark.parametrize("tables", [{}, {"prices": (100.0, 0.0)}, {"prices": None}])
+async def test_models_that_graders_name_are_charged(tmp_path, provider, tables):
+    """Their prices are those of a table with the model's name; without one, a key with a limit in USD is refused unpaid."""
+    models = {"m": ServedModel("m", provider.url, "tiny", prices=PRICES)}
+    if tables:
+        models["rm"] = ServedModel("rm", provider.url, "rater", **tables)
+    graders = [f"reward:{provider.url}/classify#rater"]
+    profile = Profile("fast", "m", judge=False, graders=graders, settings={"max_iterations": 0, "retries": 0})
+    config = GatewayConfig(tmp_path, models, {"fast": profile}, port=0)
+    with KeyRing(tmp_path) as ring:
+        key, secret = ring.add("ci", KeyLimits(usd_per_day=10.0))
+    async with running(config) as (url, _), http_client(url, headers={"authorization": f"Bearer {secret}"}) as client:
+        reply = await post(client, "chat", body_of("chat", "refine/fast"))
+    paths = [path for path, _ in provider.requests]
+    if not tables.get("prices"):
+        assert reply.status_code == 402 and "costs is unknown" in reply.text, reply.text
+        assert (paths, spending(tmp_path, key)) == ([], (0.0, 0.0))
+        return
+    assert reply.status_code == 200, reply.text
+    assert paths == ["/v1/chat/completions", "/v1/classify"]
+    cost = (12 * PRICES[0] + 5 * PRICES[1] + 12 * 100.0) / 1e6
+    assert spending(tmp_path, key) == (pytest.approx(cost), 0.0)
+
+
+async def test_calls_of_graders_with_a_server_are_reserved(tmp_path, provider):
+    """As those of a judge: a key with room for the answer alone is refused before anything is sent."""
+    models = {
+        "m": ServedModel("m", provider.url, "tiny", prices=(0.0, 0.0)),
+        "rm": ServedModel("rm", provider.url, "rater", prices=(1e6, 0.0)),
+    }
+    graders = [f"reward:{provider.url}/classify#rater"]
+    config = GatewayConfig(tmp_path, models, {"fast": Profile("fast", "m", judge=False, graders=graders)}, port=0)
+    with KeyRing(tmp_path) as ring:
+        key, secret = ring.add("ci", KeyLimits(usd_per_day=1.0))
+    async with running(config) as (url, _), http_client(url, headers={"authorization": f"Bearer {secret}"}) as client:
+        assert (await post(client, "chat", body_of("chat", "refine/fast"))).status_code == 402
+    assert (provider.requests, spending(tmp_path, key)) == ([], (0.0, 0.0))

@@ -62,6 +62,16 @@ async def test_real_server_compares_two_texts(embedding_server):
     assert (await run_grader(embedding_server, " ")).score == 0
 
 
+async def test_real_server_counts_its_tokens(embedding_server):
+    """The usage of a grade is what the server reports; of a second one with a cache, nothing."""
+    sample, grader, cache = Task("q", "model text reason", reference="the answer is clear"), Embedding(embedding_server), {}
+    usages = [(await redraft.grade(sample, grader, cache=cache)).usage for _ in range(2)]
+    assert [usage.calls for usage in usages] == [1, 0]
+    assert usages[0].input_tokens >= 7 and usages[0].output_tokens == 0 and usages[0].cost is None
+    priced = await redraft.grade(sample, grader, prices={"tiny": (1.0, 1.0)}, budget=Budget(usd=0.01))
+    assert priced.usage.cost == pytest.approx(usages[0].input_tokens / 1e6)
+
+
 @pytest.fixture
 async def replies():
     """Start a server that gives the answers of a script and records its requests."""

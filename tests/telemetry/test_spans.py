@@ -99,6 +99,22 @@ async def test_call_of_a_server(memory, faults, stream):
     assert faults.requests[0].headers["traceparent"].startswith(f"00-{context.trace_id:032x}-{context.span_id:016x}-0")
 
 
+@pytest.mark.parametrize(
+    ("grader", "path", "reply", "operation"),
+    [
+        ("embedding:{}#m", "/embeddings", {"data": [{"index": i, "embedding": [1.0]} for i in range(2)]}, "embeddings"),
+        ("reward:{}/classify#m", "/classify", {"data": [{"probs": [0.5]}]}, "classify"),
+    ],
+)
+async def test_call_of_a_server_that_returns_numbers(memory, faults, grader, path, reply, operation):
+    """Its operation is no chat; it is a child of the grade, and says what it took."""
+    faults.says(fs.http(reply | {"usage": {"prompt_tokens": 7}}))
+    await redraft.grade(redraft.Task("q", "a", reference="b"), grader.format(faults.url))
+    span = memory.one(operation)
+    assert (span.name, span.attributes["gen_ai.operation.name"]) == (f"{operation} m", operation)
+    assert (span.attributes["gen_ai.usage.input_tokens"], faults.requests[0].path) == (7, f"/v1{path}")
+
+
 @pytest.mark.parametrize(("propagators", "is_sent"), [("tracecontext,baggage", True), ("none", False), ("b3", False)])
 async def test_trace_context_is_sent_as_the_program_wants(memory, faults, monkeypatch, propagators, is_sent):
     """OTEL_PROPAGATORS without `tracecontext` sends nothing to model servers and takes nothing from clients."""

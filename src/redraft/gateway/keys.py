@@ -435,7 +435,9 @@ def _check_budget(key: StoredKey, period: Period, spending: Spending, charge: Ch
     if usd is not None:
         limit = f"key {key.name!r} may spend {format_usd(usd)} a {period}"
         if charge.cost is None:
-            message = f"{limit}, and what this model costs is unknown: its prices must be set in the gateway's configuration"
+            message = (
+                f"{limit}, and what this model or one of its graders costs is unknown: prices must be set in the configuration"
+            )
             raise GatewayError(402, "unknown_price", message, param="model", should_retry=False)
         used = f"{usd_amount(spending.spent / NANO)} are spent and {usd_amount(spending.reserved / NANO)} reserved"
         room = (_nanodollars(usd) or 0) - spending.spent - charge.cost

@@ -53,9 +53,14 @@ class ConnectedModels:
         return self._models[name]
 
     def prices(self, *names: str) -> dict[str, tuple[float, float]]:
-        """Return the prices that the configuration gives for these models, by their names at their endpoints."""
-        served = (self._served[name] for name in names if name in self._served)
-        return {self.model(each.name).name: each.prices for each in served if each.prices}
+        """Return the prices that the configuration gives for these models, by their names at their endpoints.
+
+        Those of all others follow, for the graders that name a model of their own: of two models of one name the higher one.
+        """
+        known = {self.model(name).name: self._served[name].prices for name in names if name in self._served}
+        others = sorted((each.prices, each.model) for each in self._served.values() if each.prices and each.model not in known)
+        given = {**{model: prices for prices, model in others}, **known}
+        return {model: prices for model, prices in given.items() if prices}
 
     def limit_calls(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call:
         """Return the call of a model, limited by the limiter that all calls to its endpoint share."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ..core.records import Candidate, Feedback, Outcome, Record, StopReason
@@ -37,10 +38,12 @@ from ..errors import (
     ShortageError,
 )
 from ..middleware.messages import SYSTEM_ROLES
+from ..perform import ModelClient
 from ..plans import Plan
 from ..plans.self_refine import full_note
 from ..protocols import Store
 from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement
+from ..reservations import grader_calls
 from ..result import parsed_answer
 from ..session import Session, graders_of_run
 from ..text import utf8_size
@@ -99,9 +102,27 @@ class PreparedRequest:
         options = self.refinement.session.options
         if options.budget and options.budget.calls is not None:
             return int(options.budget.calls)
+        if options.plan is unrefined_plan:
+            return 1
         texts = max(options.drafts, options.width or 1) + options.max_iterations * (options.width or 1)
-        judges = sum(not grader.model_free for grader in self.refinement.trace.panel)
-        return 1 if options.plan is unrefined_plan else texts * (1 + judges)
+        return texts * (1 + len(self.grading_clients))
+
+    @cached_property
+    def grading_clients(self) -> tuple[ModelClient, ...]:
+        """The clients of the calls that grade one text, each as often as it is called."""
+        trace, session = self.refinement.trace, self.refinement.session
+        if session.options.plan is unrefined_plan:
+            return ()
+        panel, roles = session.resolve_panel(trace.task.requirements, has_tests=bool(trace.task.tests))
+        calls = (
+            client
+            for member in panel
+            for client, _ in grader_calls(
+                roles.graders[member.name], trace.task, roles.judges.get(member.name), roles, first_for_task=True
+            )
+            for _ in range(member.repeats)
+        )
+        return tuple(filter(None, calls))
 
     @property
     def max_cost(self) -> float | None:
@@ -125,7 +146,7 @@ class ProfileRefiner:
         names = [profile.model, *([profile.judge] if profile.judge else [])]
         for name in names:
             self.models.model(name)
-        self._prices = self.models.prices(*names)
+        self._prices = self.models.prices(*names)  # also of the models that its graders name
         probe = ChatRequest("chat", f"refine/{profile.name}", {}, ({"role": "user", "content": "?"},))
         try:
             prepared = self.prepare(probe, "probe")

@@ -2,12 +2,14 @@
 
 A scale is a pair of numbers: `(1, 10)` allows whole numbers only, `(0.0, 1.0)` decimals, too. A score is mapped linearly to
 [0, 1]; one that is not on the scale is an error, never clamped. A reply form names keys of a JSON object: `{"score": "rating",
-"reason": "why.text"}` reads the score under "rating" and the reason under "text" of the object "why".
+"reason": "why.text"}` reads the score under "rating" and the reason under "text" of the object "why". A form of one answer without
+a score is that of a critic. A pydantic model is a form, too (see `judging.typed_form`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
 from typing import Any, NamedTuple, TypeAlias
 
 from .. import checks
@@ -15,14 +17,21 @@ from ..errors import ConfigError
 from .template import Kind
 
 Paths: TypeAlias = tuple[tuple[str, str], ...]
-ReadInput: TypeAlias = str | Mapping[str, str] | Paths
+ReadInput: TypeAlias = str | Mapping[str, str] | Paths | type[Any]
 
 SHARED_PARTS = ("reason", "actions", "done")
 FORM_PARTS: dict[Kind, tuple[str, ...]] = {
     "pointwise": ("score", *SHARED_PARTS),
     "pairwise": ("winner", *SHARED_PARTS),
     "listwise": ("ranking", "ties", *SHARED_PARTS),
-}  # the first is required
+}
+VERDICT_PARTS: dict[Kind, tuple[str, ...]] = {
+    "pointwise": ("score", "actions", "done"),
+    "pairwise": ("winner",),
+    "listwise": ("ranking",),
+}
+"""The parts of which a form needs at least one."""
+TEXT_PARTS = {"reason", "actions"}  # two parts that may have the same key
 MAX_SCALE_END = 1_000_000
 MAX_PATH_CHARS = 200
 
@@ -75,16 +84,30 @@ def parse_scale(value: Any, where: str = "") -> Scale:
 
 def parse_read(value: Any, kind: Kind, where: str = "") -> Paths:
     """Return (part, path) pairs for a reply. A text is the path of the first part. Raises ConfigError."""
-    parts = FORM_PARTS[kind]
+    parts, verdicts = FORM_PARTS[kind], VERDICT_PARTS[kind]
     paths = {parts[0]: value} if isinstance(value, str) else dict(value) if _is_pairs(value) else value
     if not isinstance(paths, Mapping) or not all(map(_is_path, paths.values())):
-        expected = f'the key of the {parts[0]}, or a mapping such as {{"{parts[0]}": "{parts[0]}", "reason": "why.text"}}'
+        typed = ", or a pydantic model with such fields" if kind == "pointwise" and not where else ""
+        expected = f'the key of the {parts[0]}, or a mapping such as {{"{parts[0]}": "{parts[0]}", "reason": "why.text"}}{typed}'
         raise checks.invalid_argument(f"{where}read", expected, value)
     if unknown := [part for part in paths if part not in parts]:
         raise ConfigError(f"{where}read: {checks.unknown_name_message('part', str(unknown[0]), parts)}")
-    if parts[0] not in paths:
-        raise ConfigError(f"{where}read: it must name the key of the {parts[0]}, got {checks.format_value(value)}")
+    if not set(verdicts) & set(paths):
+        critic = f" (or, for a critic, of {' or '.join(verdicts[1:])})" if verdicts[1:] else ""
+        raise ConfigError(f"{where}read: it must name the key of the {parts[0]}{critic}, got {checks.format_value(value)}")
+    for (part, path), (other, inner) in permutations(paths.items(), 2):
+        if inner.startswith(f"{path}.") or (inner == path and not {part, other} <= TEXT_PARTS):
+            raise ConfigError(f"{where}read: {part} is at {path!r} and {other} at {inner!r}, and no reply can have both")
     return tuple(paths.items())
+
+
+def check_scale(scale: Scale | None, read: Paths | None, where: str = "") -> None:
+    """Raise ConfigError for a form with a score and no scale, and for one with a scale and no score."""
+    has_score = read is not None and "score" in dict(read)
+    if has_score and scale is None:
+        raise ConfigError(f"{where}read needs a scale, the worst and the best score of the template, such as scale=(1, 10)")
+    if read is not None and scale is not None and not has_score:
+        raise ConfigError(f"{where}scale: read names no key of a score, so that there is nothing on a scale: leave it out")
 
 
 def _is_pairs(value: Any) -> bool:

@@ -17,7 +17,7 @@ from .. import checks
 from ..documents import MAX_VALUES, check_yaml, parse_toml, read_small_text
 from ..errors import ConfigError
 from ..jsontext import TOO_DEEP_MESSAGE, check_bounds, strict_loads
-from .reply_form import Paths, ReadInput, Scale, parse_read, parse_scale
+from .reply_form import Paths, ReadInput, Scale, check_scale, parse_read, parse_scale
 from .template import Kind, Template, find_field
 
 GALLERY = Path(__file__).with_name("gallery")
@@ -104,9 +104,9 @@ class Rubric:
             return
         if self.template is None:
             raise ConfigError("rubric: read names the keys of a template's own reply form: give a template")
-        object.__setattr__(self, "read", parse_read(self.read, kind, "rubric: "))
-        if kind == "pointwise" and self.scale is None:
-            raise ConfigError("rubric: read needs a scale, the worst and the best score of the template, such as (1, 10)")
+        read = parse_read(self.read, kind, "rubric: ")
+        object.__setattr__(self, "read", read)
+        check_scale(self.score_scale if self.scale else None, read, "rubric: ")
 
     @property
     def score_scale(self) -> Scale:

@@ -84,6 +84,11 @@ class Template:
             + (f"; it has {others}" if others else "")
         )
 
+    @property
+    def literal(self) -> str:
+        """The text without its fields."""
+        return "".join(literal for literal, _ in self._parts)
+
     def check_task(self, task: Task) -> None:
         """Raise ConfigError for a task whose metadata lacks a field."""
         if missing := [name for name in self.metadata_fields if name not in task.metadata]:

@@ -353,9 +353,13 @@ class CostEstimate:
 
 
 class CostEstimator:
-    """Estimates what the calls of one model may cost. Without `pricing`, USD are not counted. `model`: its name, for images."""
+    """Estimates what the calls of one model may cost. Without `pricing`, USD are not counted. `model`: its name, for images.
 
-    def __init__(self, pricing: Pricing | None = None, model: str = "") -> None:
+    `writes_text` is False for a model that returns numbers: its answers have no tokens.
+    """
+
+    def __init__(self, pricing: Pricing | None = None, model: str = "", *, writes_text: bool = True) -> None:
+        self._writes_text = writes_text
         self.token_estimator = TokenEstimator(max_image_tokens(model))
         self._input_price, self._output_price = (
             (pricing.cost(usage) or 0.0) / MILLION if pricing else 0.0 for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
@@ -397,6 +401,8 @@ class CostEstimator:
 
     def _answer_tokens(self, request: Request, min_tokens: int, max_tokens_cap: int | None) -> tuple[int, int, int]:
         """Return the least, the expected and the most tokens of an answer."""
+        if not self._writes_text:
+            return 1, 1, 1
         tokens, schema = self.token_estimator, request.is_judgement
         most = request.max_tokens or max_tokens_cap or tokens.default_max_tokens
         least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
@@ -410,6 +416,7 @@ class CostEstimator:
         """
         tokens = self.token_estimator
         answer = min(max_answer_tokens or inf, tokens.expected_answer_tokens(schema=max_answer_tokens is not None))
+        answer = answer if self._writes_text else 1
         each = self._per_token
         prompts = {name: amount + answer * each[name] for name, amount in self._prompt_amounts(tokens.tokens(size)).items()}
         shown = {"input_tokens": shown_per_token, "tokens": shown_per_token, "usd": shown_per_token * self._input_price}

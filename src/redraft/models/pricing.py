@@ -33,20 +33,26 @@ class Price:
 FREE = Price(0.0, 0.0)
 
 
-def price_of(model: Any, provider_or_url: str | None = None) -> Price | None:
+def price_of(model: Any, provider_or_url: str | None = None, *, writes_text: bool = True) -> Price | None:
     """Return the price of a model; None if it is unknown.
 
-    `model` is a `Model`, or a name with a base URL or a provider such as "anthropic" as `provider_or_url`.
+    `model` is a `Model`, or a name with a base URL or a provider such as "anthropic" as `provider_or_url`. One that writes no text
+    has no price for its output.
     """
     if not isinstance(model, str):
         return _price_of_model(model)
-    return _published_price(model, provider_or_url) if provider_or_url and not _is_loopback(provider_or_url) else None
+    if not provider_or_url or _is_loopback(provider_or_url):
+        return None
+    return _published_price(model, provider_or_url, writes_text=writes_text)
 
 
 def _price_of_model(model: Any) -> Price | None:
     price = getattr(model, "price", None)
     provider_or_url = getattr(model, "base_url", None) or getattr(model, "provider", None)
-    return price if isinstance(price, Price) else price_of(getattr(model, "model_name", model.name), provider_or_url)
+    if isinstance(price, Price):
+        return price
+    name, writes_text = getattr(model, "model_name", model.name), getattr(model, "writes_text", True)
+    return price_of(name, provider_or_url, writes_text=writes_text)
 
 
 def _is_loopback(url: str) -> bool:
@@ -75,7 +81,7 @@ def _published_model(name: str, provider_or_url: str) -> Any:
     return info
 
 
-def _published_price(name: str, provider_or_url: str) -> Price | None:
+def _published_price(name: str, provider_or_url: str, *, writes_text: bool) -> Price | None:
     from datetime import UTC, datetime
 
     info = _published_model(name, provider_or_url)
@@ -83,6 +89,8 @@ def _published_price(name: str, provider_or_url: str) -> Price | None:
         return None
     prices = info.get_prices(datetime.now(UTC))
     input_price, output_price = (_base_price(getattr(prices, name, None)) for name in ("input_mtok", "output_mtok"))
+    if output_price is None and not writes_text:
+        output_price = 0.0
     return None if input_price is None or output_price is None else Price(input_price, output_price)
 
 

@@ -66,6 +66,7 @@ class ScoringModel:
 
     formats = ("text",)
     takes_probes = False
+    writes_text = False
 
     def __init__(self, chat: Chat, api: ServerApi, path: str, *, raw: bool = False, label: str = "") -> None:
         checks.one_of("api", api, get_args(ServerApi))
@@ -103,8 +104,13 @@ class ScoringModel:
         return self.chat.timeouts
 
     @property
+    def operation(self) -> str:
+        """What its calls are in telemetry."""
+        return self.api
+
+    @property
     def price(self) -> Price | None:
-        """Free for OpenAI's moderation endpoint; else unknown."""
+        """Free for OpenAI's moderation endpoint; None: as published for the name, else unknown."""
         return FREE if self.api == "moderations" and self.base_url == OPENAI_URL else None
 
     async def complete(self, request: Request) -> Reply:

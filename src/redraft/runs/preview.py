@@ -310,7 +310,7 @@ def estimate_usage(
             for kind, n in steps_per_row(session, plan, panel, with_response=has_response).items():
                 steps[kind] += count * n
     for grader in panel if summary.responses else ():  # the further responses of a row are graded, too
-        if not (grader.model_free or grader.compares):
+        if not grader.compares and makes_calls(roles.graders[grader.name]):
             more = (summary.responses - summary.with_response) / summary.total
             steps["grade", grader.name] += rows * more * grader.repeats
     for name, n in (looks or {}).items():
@@ -369,7 +369,10 @@ def expected_usage(kind: StepKind, n: float, session: Session, summary: DatasetS
     answer = min(answer, session.options.max_tokens or answer)
     if role in {"generate", "refine"}:
         return _usage(n, prompt + (answer + ADVICE if role == "refine" else 0), answer)
-    calls = n * calls_per_grade(session.common_panel()[1].graders[grader]) * (CALLS_PER_COMPARISON if role == "compare" else 1)
+    graders = session.common_panel()[1].graders
+    calls = n * calls_per_grade(graders[grader]) * (CALLS_PER_COMPARISON if role == "compare" else 1)
+    if getattr(graders[grader], "model_free", False):  # a server of its own, which is sent no instructions and returns a number
+        return _usage(calls, prompt + answer, 0)
     return _usage(calls, prompt + answer * (2 if role == "compare" else 1) + INSTRUCTIONS, VERDICT)
 
 

@@ -79,12 +79,18 @@ class CallTarget(NamedTuple):
     provider: str
     host: str | None = None
     port: int | None = None
+    operation: str = "chat"
+
+    @property
+    def span_name(self) -> str:
+        """The operation and the model."""
+        return f"{self.operation} {clean(self.model)}"
 
     @property
     def attributes(self) -> Attributes:
         """What every signal about the call says."""
         values = {
-            "gen_ai.operation.name": "chat",
+            "gen_ai.operation.name": self.operation,
             "gen_ai.provider.name": self.provider,
             "gen_ai.request.model": clean(self.model),
             "server.address": self.host,
@@ -93,7 +99,7 @@ class CallTarget(NamedTuple):
         return without_unknown(values)
 
 
-def call_target(model: str, base_url: Any = None, protocol: str = "openai") -> CallTarget:
+def call_target(model: str, base_url: Any = None, protocol: str = "openai", operation: str = "chat") -> CallTarget:
     """Return the target of calls to a model, given its name and the base URL of its server.
 
     At an address that is no known provider's, the provider is the one whose protocol is spoken, as the conventions want it.
@@ -106,8 +112,8 @@ def call_target(model: str, base_url: Any = None, protocol: str = "openai") -> C
     if host:
         suffixes = (known_host for known_host in PROVIDER_HOSTS if host == known_host or host.endswith(f".{known_host}"))
         suffix = max(suffixes, key=len, default="")
-        return CallTarget(model, PROVIDER_HOSTS.get(suffix, protocol), clean(host), port)
-    return CallTarget(model, PROVIDER_PREFIXES.get(model.partition(":")[0].lower(), OTHER_PROVIDER))
+        return CallTarget(model, PROVIDER_HOSTS.get(suffix, protocol), clean(host), port, operation)
+    return CallTarget(model, PROVIDER_PREFIXES.get(model.partition(":")[0].lower(), OTHER_PROVIDER), operation=operation)
 
 
 def clean(text: Any, limit: int = MAX_CHARS) -> str:

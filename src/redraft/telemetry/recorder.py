@@ -130,7 +130,7 @@ class Recorder:
     async def call(self, call: Call, target: say.CallTarget, request: Request) -> Reply:
         """Make a call, and record it."""
         attributes, started = say.request_attributes(target, request), perf_counter()
-        span = self.tracer.start_span(f"chat {attributes['gen_ai.request.model']}", kind=_kind(target), attributes=attributes)
+        span = self.tracer.start_span(target.span_name, kind=_kind(target), attributes=attributes)
         try:
             with _as_current(span):
                 reply = await call(request)
@@ -151,7 +151,7 @@ class Recorder:
     def forwarded_call(self, target: say.CallTarget) -> Iterator[ForwardedCall]:
         """Record a call whose request and reply are passed on."""
         attributes, started = target.attributes, perf_counter()
-        span = self.tracer.start_span(f"chat {attributes['gen_ai.request.model']}", kind=_kind(target), attributes=attributes)
+        span = self.tracer.start_span(target.span_name, kind=_kind(target), attributes=attributes)
         call = ForwardedCall(as_current=partial(_as_current, span))
         try:
             yield call

@@ -24,7 +24,7 @@ from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply, Request
 from ..base import check_needs, consensus, gather_or_cancel, unique_texts
 from ..computed.no_answer import find_no_answer_reason
-from ..reply_form import Paths, ReadInput, Scale, parse_read, parse_scale
+from ..reply_form import Paths, ReadInput, Scale, check_scale, parse_read, parse_scale
 from ..rubric import (
     DEFAULT_RUBRIC,
     OVERALL,
@@ -38,12 +38,11 @@ from ..rubric import (
 )
 from ..template import Kind, Template
 from .expectation import MAX_NUMBERS, TOP_LOGPROBS, Expectation, expected_scores
-from .own_form import OwnReply, short_metadata
+from .own_form import OwnReply, form_schema, short_metadata
 from .prompt import CONTROL_NOTICE, DATA_NOTICE, ShownTexts, data_notice, enclose, input_texts, total_chars
 from .structured import (
     JSON_ONLY,
     MAX_REASON_CHARS,
-    OWN_FORM,
     REASON_FORMAT,
     SYSTEM,
     UnreadableOutput,
@@ -60,6 +59,7 @@ from .structured import (
     string_at,
     text_schema,
 )
+from .typed_form import TypedForm
 
 Scoring: TypeAlias = Literal["written", "expectation"]
 CriteriaMode: TypeAlias = Literal["together", "separate"]
@@ -117,8 +117,10 @@ class Judge:
         scale: The worst and the best score that it may write: `(1, 10)` for whole numbers, `(0.0, 1.0)` for decimals. The score
             is mapped linearly to [0, 1]. None means 0-5 in whole numbers.
         read: The keys of the JSON that your template asks for, if it states its own form of reply: the key of the score, or a
-            mapping of "score", "reason", "actions" and "done" to keys, which may be dotted paths. Then nothing is appended to
-            the template, and `scale` is required.
+            mapping of "score", "reason", "actions" and "done" to keys, which may be dotted paths; or a pydantic model with these
+            fields, which validates the replies. Then nothing is appended to the template, and a schema of the form is sent to
+            endpoints that take one. A form with a score needs `scale`, or bounds of the field. A form without one is a critic:
+            it says what to change, or whether to stop, and gives no score.
         scoring: "written" takes the scores as written. "expectation" computes each as the mean over all scores of the scale,
             weighted by their token probabilities (G-Eval, arXiv:2303.16634); the scale must be of whole numbers. Where the
             endpoint gives no probabilities, the written score counts, and `reason` and `metadata` of the feedback say so.
@@ -165,11 +167,14 @@ class Judge:
         checks.one_of("scoring", self.scoring, ("written", "expectation"))
         checks.one_of("criteria_mode", self.criteria_mode, ("together", "separate"))
         rubric = self._complete_rubric(as_rubric(self.rubric))
-        for name, value in {"rubric": rubric, "template": rubric.template, "scale": rubric.scale, "read": rubric.read}.items():
+        read = TypedForm.of(self.read) or rubric.read
+        for name, value in {"rubric": rubric, "template": rubric.template, "scale": rubric.scale, "read": read}.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "reads_tool_calls", self.reads_tool_calls or rubric.reads_tool_calls)
         if self.criteria_mode == "separate" and rubric.template is not None and rubric.criteria == overall_criterion():
             raise ConfigError("criteria_mode='separate' needs a rubric with criteria: the template alone has one overall score")
+        if self.is_critic and (self.scoring, self.criteria_mode) != ("written", "together"):
+            raise ConfigError("read names no score: scoring='expectation' and criteria_mode='separate' need one")
         scale = rubric.score_scale
         if self.scoring == "expectation" and not (scale.is_whole and len(scale.numbers) <= MAX_NUMBERS):
             raise checks.invalid_argument(
@@ -186,10 +191,15 @@ class Judge:
             check_template_kind(rubric.template, "pointwise", self.name)
         elif self.read is not None:
             raise ConfigError("read names the keys of a template's own reply form: give a template")
-        scale = rubric.scale if self.scale is None else parse_scale(self.scale)
-        read = rubric.read if self.read is None else parse_read(self.read, "pointwise")
-        if read is not None and scale is None:
-            raise ConfigError("read needs a scale, the worst and the best score of the template, such as scale=(1, 10)")
+        given_scale = rubric.scale if self.scale is None else self.scale
+        given_read = rubric.read if self.read is None else self.read
+        scale = None if given_scale is None else parse_scale(given_scale)
+        typed = TypedForm.of(given_read)
+        if typed and typed.scale and scale not in {None, typed.scale}:
+            raise ConfigError(f"scale must be {tuple(typed.scale)}, the bounds of the score of {typed.name}, got {given_scale!r}")
+        read = typed.paths if typed else None if given_read is None else parse_read(given_read, "pointwise")
+        scale = scale or (typed.scale if typed else None)
+        check_scale(scale, read)
         return replace(rubric, scale=scale, read=read)
 
     @cached_property
@@ -203,7 +213,7 @@ class Judge:
         None if decimals occur, or if criteria have different weights: then the distances differ.
         """
         scale = self._rubric.score_scale
-        if self.scoring == "expectation" or not scale.is_whole or len({c.weight for c in self.criteria}) > 1:
+        if self.is_critic or self.scoring == "expectation" or not scale.is_whole or len({c.weight for c in self.criteria}) > 1:
             return None
         return 1 / ((scale.high - scale.low) * max(1, len(self.criteria)))
 
@@ -248,6 +258,16 @@ class Judge:
         """The paths of the template's own reply form, or None."""
         return None if self._rubric.read is None else parse_read(self._rubric.read, "pointwise")
 
+    @property
+    def _typed_form(self) -> TypedForm | None:
+        """The form of a pydantic model, or None."""
+        return self.read if isinstance(self.read, TypedForm) else None
+
+    @property
+    def is_critic(self) -> bool:
+        """Whether it never scores: it has a reply form without a score."""
+        return self._form is not None and "score" not in dict(self._form)
+
     def check_task(self, task: Task) -> None:
         """Raise ConfigError for a task without the metadata that the template shows."""
         if self._template is not None:
@@ -262,7 +282,8 @@ class Judge:
             check_needs(self.name, self.needs, task)
         self.check_task(task)
         if not candidate.tool_calls and (reason := await find_no_answer_reason(candidate.text, task)):
-            return no_answer_feedback(reason)
+            feedback = no_answer_feedback(reason)
+            return replace(feedback, score=None) if self.is_critic else feedback
         if self.grade_calls == 1:
             return await self.grade_together(task, candidate, ask)
         votes = await gather_or_cancel(part.grade_together(task, candidate, ask) for part in self._criterion_judges)
@@ -344,9 +365,11 @@ class Judge:
 
     @cached_property
     def _schema(self) -> Mapping[str, Any]:
-        if self._form:
-            return OWN_FORM
         score = score_schema(self._rubric.score_scale)
+        if self._typed_form:
+            return self._typed_form.schema(score)
+        if self._form and self._template:
+            return form_schema(self._form, self._template.literal, score=score)
         line = object_schema(evidence=text_schema(MAX_QUOTE_CHARS), change=text_schema(MAX_CHANGE_CHARS), score=score)
         criteria = object_schema(**{c.name: line for c in self.criteria})
         return object_schema(reason=text_schema(MAX_REASON_CHARS), criteria=criteria, done={"type": "boolean"})
@@ -368,7 +391,12 @@ class Judge:
         return _with_expectation(Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores), expectation)
 
     def _parse_own_form(self, reply: Reply, form: Paths) -> Feedback:
-        own, scale = OwnReply(reply, form), self._scale
+        typed, scale = self._typed_form, self._scale
+        own = OwnReply(typed.read(reply.text, scale) if typed else read_object(reply.text), form)
+        if self.is_critic:
+            if not typed:  # a model says itself what may be missing
+                own.check_critique()
+            return Feedback(None, own.reason, own.actions, own.done, metadata=own.metadata)
         score = own.score(scale)
         if self.scoring == "written":
             return Feedback(scale.share(score), own.reason, own.actions, own.done, metadata=own.metadata)

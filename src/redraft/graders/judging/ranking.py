@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from itertools import combinations
+from itertools import combinations, permutations
 from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, cast
@@ -29,7 +29,7 @@ from ..base import check_needs, consensus, copeland, gather_or_cancel, unique_te
 from ..reply_form import Paths, ReadInput, parse_read
 from ..rubric import TASK_FIELDS, Rubric, as_rubric, overall_criterion
 from ..template import Kind, Template
-from .own_form import WINNERS, OwnReply
+from .own_form import WINNERS, OwnReply, form_schema
 from .pointwise import MAX_CHANGE_CHARS, check_template_kind, load_template
 from .prompt import (
     CONTROL_NOTICE,
@@ -44,7 +44,6 @@ from .prompt import (
 )
 from .structured import (
     MAX_REASON_CHARS,
-    OWN_FORM,
     SYSTEM,
     UnreadableOutput,
     ask_judge,
@@ -70,6 +69,7 @@ RANKING_FORMAT = (
     '"ties": [[numbers of equally good answers]] or [], "done": true only if nothing should change}'
 )
 MAX_CHANGES = 5
+MAX_LISTED = 4  # answers whose orders a schema lists
 
 CompareGroup: TypeAlias = Callable[[Sequence[Candidate]], Awaitable[Comparison]]
 
@@ -186,8 +186,10 @@ class Ranker:
     async def _rank(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
         answers = {f"answer-{n}": c for n, c in enumerate(candidates, 1)}
         own = ComparisonFormat(RANKING_FORMAT, ranking_schema(len(candidates)), partial(parse_ranking, candidates=candidates))
-        if self._form:
-            own = ComparisonFormat("", OWN_FORM, partial(parse_own_ranking, form=self._form, candidates=candidates))
+        if self._form and self._template:
+            n = len(candidates)
+            schema = form_schema(self._form, self._template.literal, ranking=order_schema(n), ties=ties_schema(n))
+            own = ComparisonFormat("", schema, partial(parse_own_ranking, form=self._form, candidates=candidates))
         return await self.ask_comparison(task, answers, ask, own)
 
     async def ask_comparison(
@@ -247,11 +249,24 @@ class ComparisonFormat:
 def ranking_schema(n: int) -> dict[str, Any]:
     """Return the JSON schema of a ranking of `n` answers."""
     number = {"type": "integer", "enum": list(range(1, n + 1))}
-    tied = {"type": "array", "items": {"type": "array", "items": number, "minItems": 2, "maxItems": n}, "maxItems": n // 2}
     return comparison_schema(
         ranking={"type": "array", "items": number, "minItems": n, "maxItems": n},
-        **({"ties": tied} if n > 1 else {}),
+        **({"ties": ties_schema(n)} if n > 1 else {}),
     )
+
+
+def ties_schema(n: int) -> dict[str, Any]:
+    """Return the JSON schema of the groups that tie among `n` answers."""
+    number = {"type": "integer", "enum": list(range(1, n + 1))}
+    tied = {"type": "array", "items": number, "minItems": 2, "maxItems": n}
+    return {"type": "array", "items": tied, "maxItems": n // 2}
+
+
+def order_schema(n: int) -> dict[str, Any]:
+    """Return the JSON schema of an order of `n` answers: all orders of few answers, so that no model names one twice."""
+    if n <= MAX_LISTED:
+        return {"enum": [list(order) for order in permutations(range(1, n + 1))]}
+    return dict(ranking_schema(n)["properties"]["ranking"])
 
 
 def comparison_schema(**verdict_properties: Any) -> dict[str, Any]:
@@ -269,7 +284,7 @@ def parse_ranking(reply: Reply, candidates: Sequence[Candidate]) -> Comparison:
 
 def parse_own_ranking(reply: Reply, form: Paths, candidates: Sequence[Candidate]) -> Comparison:
     """Return the comparison in a reply in a template's own form. Raises UnreadableOutput as `parse_ranking` does."""
-    own = OwnReply(reply, form)
+    own = OwnReply(read_object(reply.text), form)
     verdict = _rank_candidates(own.value("ranking"), own.value("ties"), candidates, (own.key("ranking"), own.key("ties")))
     return replace(verdict, reason=own.reason, actions=own.actions, done=own.done)
 
@@ -428,8 +443,9 @@ class Pairwise(Ranker):
     async def compare_pair(self, task: Task, first: Candidate, second: Candidate, ask: JudgeClient) -> Comparison:
         """Ask about two candidates in one order. Raises BadResponseError if the reply is unreadable twice."""
         own = ComparisonFormat(PAIR_FORMAT, PAIR_SCHEMA, partial(parse_pair_reply, first=first, second=second))
-        if self._form:
-            own = ComparisonFormat("", OWN_FORM, partial(parse_own_pair, form=self._form, first=first, second=second))
+        if self._form and self._template:
+            schema = form_schema(self._form, self._template.literal)
+            own = ComparisonFormat("", schema, partial(parse_own_pair, form=self._form, first=first, second=second))
         return await self.ask_comparison(task, {"first": first, "second": second}, ask, own)
 
 
@@ -442,7 +458,7 @@ def parse_pair_reply(reply: Reply, first: Candidate, second: Candidate) -> Compa
 
 def parse_own_pair(reply: Reply, form: Paths, first: Candidate, second: Candidate) -> Comparison:
     """Return the comparison of two answers in a reply in a template's own form. Raises UnreadableOutput."""
-    own = OwnReply(reply, form)
+    own = OwnReply(read_object(reply.text), form)
     return replace(_pair_comparison(own.winner, first, second), reason=own.reason, actions=own.actions, done=own.done)
 
 

@@ -36,8 +36,6 @@ JSON_ONLY = "Answer with one JSON object only:"
 REASON_PLACEHOLDER = "one to three sentences about this answer: what decides its scores, also if they are high"
 REASON_FORMAT = f'"reason": "{REASON_PLACEHOLDER}"'
 MAX_REASON_CHARS = 500
-OWN_FORM: Mapping[str, Any] = {}
-"""The schema of a reply in a form that the prompt states itself. It holds the model to nothing: the form may begin with prose."""
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 RE_ASK_PROMPT = "Answer again, in the form asked for."
 RE_ASK_OFFSET = 1_000_000  # added to the sample index, so that a cache keeps a re-ask apart from repeated votes
@@ -320,12 +318,12 @@ def spell_keys(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str, 
     """
     if data.keys() <= set(names):
         return data
-    known = {_letters(name): name for name in names}
+    known = {letters(name): name for name in names}
     if len(known) < len(names):
         return data
     spelled: dict[str, Any] = {}
     for key, value in data.items():
-        name = known.get(_letters(key), key)
+        name = known.get(letters(key), key)
         if name in spelled:
             raise UnreadableOutput(f"{name!r} is there twice, spelled differently")
         if name != key and plain_word(name) != plain_word(key):
@@ -334,7 +332,8 @@ def spell_keys(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str, 
     return spelled
 
 
-def _letters(text: str) -> str:
+def letters(text: str) -> str:
+    """Return the letters and digits of a text in lower case."""
     return "".join(filter(str.isalnum, text.lower()))
 
 
