@@ -57,10 +57,13 @@ class Clock:
 
 
 class SleepingOn:
-    """The module asyncio, whose `sleep` is that of a clock."""
+    """The module asyncio, with the time and the `sleep` of a clock."""
 
     def __init__(self, clock):
-        self.sleep = clock.sleep
+        self.time, self.sleep = clock, clock.sleep
+
+    def get_running_loop(self):
+        return self
 
     def __getattr__(self, name):
         return getattr(asyncio, name)
@@ -117,7 +120,7 @@ async def stage(tmp_path_factory):
         patch.setitem(retry_module.retry.__kwdefaults__, "jitter", lambda: 0.1)
         patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "sleep", clock.sleep)
         patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "clock", clock)
-        patch.setitem(concurrency.ConcurrencyLimit.__init__.__kwdefaults__, "clock", clock)
+        patch.setattr(concurrency.ConcurrencyLimit.__init__, "__kwdefaults__", {"max_pause": 120.0, "clock": clock})
         patch.setattr(concurrency, "asyncio", SleepingOn(clock))
         stage = Stage(clock)
         server = await asyncio.start_server(stage.serve, "127.0.0.1", 0)

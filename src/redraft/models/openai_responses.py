@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from types import MappingProxyType
@@ -36,10 +37,11 @@ from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
 
 _OUT_OF_QUOTA_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
+_FILTER_CODES = {"content_filter", "content_policy_violation", "invalid_prompt"}
 _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large"}
 _TOO_LONG_WORDS = (  # compiled only after an error
     r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens|input is too long"
-    r"|(prompt|input|request)[^.]{0,60} exceeds? [^.]{0,60}tokens"
+    r"|(prompt|input|request)[^.]{0,60} exceeds? [^.]{0,60}tokens|must be at least 1, got -"
 )
 _JINJA_PREFIX = "Jinja Exception: "
 _ROW_AND_COLUMN = re.compile(r" at row \d+, column \d+")
@@ -53,10 +55,13 @@ def shorten(text: str, limit: int = 300) -> str:
 
 
 def parse_body(body: bytes, content_type: str = "") -> Any:
-    """Return the JSON in a body. Raises BadResponseError, which describes anything else."""
+    """Return the JSON in a body, which may have NaN and Infinity. Raises BadResponseError, which describes anything else."""
     try:
         return loads(body)
     except ValueError as error:
+        if b"NaN" in body or b"Infinity" in body:  # (as log-probabilities)
+            with suppress(ValueError, RecursionError):
+                return json.loads(body)
         raise malformed_response(_not_json_message(body, content_type, str(error))) from None
 
 
@@ -348,6 +353,12 @@ class ErrorBody:
         return {str(self._fields[k]) for k in ("code", "type") if self._fields.get(k)}
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether a content filter refused the prompt or withheld the answer."""
+        metadata = self._fields.get("metadata")
+        return bool(self.codes & _FILTER_CODES) or (isinstance(metadata, Mapping) and "flagged_input" in metadata)  # (OpenRouter)
+
+    @property
     def param(self) -> str | None:
         param = self._fields.get("param")
         return param if isinstance(param, str) else None
@@ -398,12 +409,12 @@ def error_from_status(status: int, error_body: ErrorBody, headers: Mapping[str, 
 
 def _error_class(status: int, error_body: ErrorBody) -> tuple[type[ModelError], bool]:
     """Return the class of an error, and whether its call may be retried."""
+    if error_body.is_filtered:
+        return ContentFilterError, False
     if status in {401, 402, 403} or error_body.codes & _OUT_OF_QUOTA_CODES:
         return AuthenticationError, False
     if status in {404, 405, 410} or "model_not_found" in error_body.codes:
         return ModelUnavailableError, False
-    if "content_filter" in error_body.codes:
-        return ContentFilterError, False
     too_long = error_body.codes & _TOO_LONG_CODES or (
         status in {400, 413, 422, 500} and re.search(_TOO_LONG_WORDS, error_body.text, re.IGNORECASE)
     )
@@ -414,7 +425,7 @@ def _error_class(status: int, error_body: ErrorBody) -> tuple[type[ModelError], 
             return ModelTimeoutError, True
         case 429:
             return RateLimitError, True
-        case 409 | 425:
+        case 409 | 425 | 498:  # (498: no capacity, of Groq)
             return ModelUnavailableError, True
     return (ModelUnavailableError, True) if status >= 500 else (ModelError, False)
 
