@@ -33,8 +33,12 @@ SAMPLING = {"temperature": 0.0, "max_tokens": 500, "seed": 7}
 NO_SPACES = str.maketrans(" '", "--")
 ONCE = {"max_iterations": 0, "noise_aware": False}
 GRADERS = "words:1-50"
+STOPS = {  # why a batch stops, and the errors that may stop it; others fail their row
+    "fatal": {"AuthenticationError", "ModelUnavailableError"},
+    "outage": {"BadResponseError", "ModelUnavailableError", "ModelTimeoutError"},
+}
 MORE_WAIT = 1.0  # seconds by which a wait may be longer than what was asked for
-MAX_LEFT_OUT = 0.15  # of all plays: a quirk that most faces cannot play says little
+MAX_LEFT_OUT = 0.25  # of all plays: a quirk that most faces cannot play says little
 
 
 class Clock:
@@ -53,10 +57,13 @@ class Clock:
 
 
 class SleepingOn:
-    """The module asyncio, whose `sleep` is that of a clock."""
+    """The module asyncio, with the time and the `sleep` of a clock."""
 
     def __init__(self, clock):
-        self.sleep = clock.sleep
+        self.time, self.sleep = clock, clock.sleep
+
+    def get_running_loop(self):
+        return self
 
     def __getattr__(self, name):
         return getattr(asyncio, name)
@@ -113,7 +120,7 @@ async def stage(tmp_path_factory):
         patch.setitem(retry_module.retry.__kwdefaults__, "jitter", lambda: 0.1)
         patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "sleep", clock.sleep)
         patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "clock", clock)
-        patch.setitem(concurrency.ConcurrencyLimit.__init__.__kwdefaults__, "clock", clock)
+        patch.setattr(concurrency.ConcurrencyLimit.__init__, "__kwdefaults__", {"max_pause": 120.0, "clock": clock})
         patch.setattr(concurrency, "asyncio", SleepingOn(clock))
         stage = Stage(clock)
         server = await asyncio.start_server(stage.serve, "127.0.0.1", 0)
@@ -189,7 +196,7 @@ async def batch(stage, key, quirk, face, folder):
     else:
         report = await redraft.batch([{"prompt": QUESTION, "response": "A bit."}], output, False, JUDGE, model, **ONCE)
     if report.done != 1:
-        error = next(iter(report.errors), None)
+        error = next(iter(report.errors), report.end_reason)
         return Outcome(failed=True, error=error, words=f"{report.message} {report.reasons}")
     (row,) = map(json.loads, output.read_text().splitlines())
     if face.role == "judge":
@@ -214,7 +221,8 @@ async def ask_gateway(stage, quirk, face):
     if face.role == "judge":
         score = whole["redraft"]["score"]
         return Outcome(score=score, failed=score is None, words=whole["redraft"]["reason"])
-    usage = {"input": whole["usage"]["prompt_tokens"], "output": whole["usage"]["completion_tokens"]}
+    used = whole["usage"] or {}
+    usage = {"input": used.get("prompt_tokens"), "output": used.get("completion_tokens")}
     (choice,) = whole["choices"]
     return Outcome(choice["message"]["content"], finish=choice["finish_reason"], usage=usage)
 
@@ -243,7 +251,7 @@ def mistakes(right, face, outcome, play, log):
         yield f"it {'failed' if outcome.failed else 'did not fail'}: {outcome}"
         return
     if right.error:
-        if outcome.error not in {None, right.error}:
+        if right.error not in STOPS.get(outcome.error, {outcome.error or right.error}):
             yield f"the error is {outcome.error}: {outcome.words}"
         yield from (f"the error does not say {words!r}: {outcome.words}" for words in right.says if words not in outcome.words)
     elif face.role == "writer":

@@ -29,8 +29,8 @@ def _signs(codes: str, *words: str, statuses: frozenset[int]) -> _Signs:
 _REFUSED = frozenset({200, 400, 422})
 _SIGNS: Mapping[Fault, _Signs] = {  # (the words are compiled only after an error)
     "filter": _signs(
-        "content_filter content_policy_violation data_inspection_failed datainspectionfailed moderation_blocked",
-        r"data_?inspection_?failed|inappropriate content|content (filter|management|moderation)[^.]{0,20} policy|content violates",
+        "content_filter content_policy_violation invalid_prompt data_inspection_failed datainspectionfailed moderation_blocked",
+        r"data_?inspection_?failed|inappropriate content|content (filter|management|moderation)[^.]{0,20} policy|content violates|input was flagged",
         r"(blocked|flagged|rejected)\b[^.]{0,60}(content|moderation|polic|safety)|不安全或敏感",
         statuses=_REFUSED | {403},
     ),
@@ -38,7 +38,7 @@ _SIGNS: Mapping[Fault, _Signs] = {  # (the words are compiled only after an erro
         "context_length_exceeded exceed_context_size_error string_above_max_length request_too_large",
         r"context (length|size|window|limit)|maximum context|prompt is too long|too many (input )?tokens|input is too long",
         r"(prompt|input|request)[^.]{0,60} exceed(s|ed)? [^.]{0,60}(tokens?|length)\b|range of input length",
-        r"reduce the length of the (messages|prompt|input|conversation)|tokens\b[^.]{0,40} must be <=",
+        r"reduce the length of the (messages|prompt|input|conversation)|tokens\b[^.]{0,40} must be <=|must be at least 1, got -",
         statuses=_REFUSED | {413, 500},
     ),
     "account": _signs(

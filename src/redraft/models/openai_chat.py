@@ -47,7 +47,7 @@ from .endpoint_url import (
     warn_plain_http,
 )
 from .http_client import MAX_BODY_BYTES, RequestTarget, Timeouts, fetch, masked_headers, open_exchange
-from .openai_responses import error_from_status, parse_body, parse_error_body, parse_rate_limits, read_reply
+from .openai_responses import error_from_status, parse_body, parse_error_body, parse_rate_limits, read_reply, stated_error
 from .sse import SSEParser, StreamAssembler
 
 __all__ = ["Chat", "Timeouts"]
@@ -340,7 +340,8 @@ def _visible_texts(events: list[tuple[str, bytes]], assembler: StreamAssembler, 
         if data.strip() == b"[DONE]":
             break
         event = parse_body(data)
-        texts.append(visible.add(assembler.add({"error": event} if name == "error" else event)))
+        is_bare_error = name == "error" and not stated_error(event)
+        texts.append(visible.add(assembler.add({"error": event} if is_bare_error else event)))
     return [text for text in texts if text]
 
 

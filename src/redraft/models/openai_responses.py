@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from types import MappingProxyType
@@ -49,10 +50,13 @@ def shorten(text: str, limit: int = 300) -> str:
 
 
 def parse_body(body: bytes, content_type: str = "") -> Any:
-    """Return the JSON in a body. Raises BadResponseError, which describes anything else."""
+    """Return the JSON in a body, which may have NaN and Infinity. Raises BadResponseError, which describes anything else."""
     try:
         return loads(body)
     except ValueError as error:
+        if b"NaN" in body or b"Infinity" in body:  # (as log-probabilities)
+            with suppress(ValueError, RecursionError):
+                return json.loads(body)
         raise malformed_response(_not_json_message(body, content_type, str(error))) from None
 
 

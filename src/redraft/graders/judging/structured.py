@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -191,6 +192,9 @@ def read_object(text: str) -> dict[str, Any]:
     """
     if len(text) > MAX_CHARS:
         raise UnreadableOutput(f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read")
+    if text.startswith('"{') and text.endswith('}"'):  # the object as a JSON text
+        with suppress(ValueError):
+            text = json.loads(text)
     if text.startswith("{") and text.endswith("}"):
         whole, end = _parse_object_at(text, 0)
         if end == len(text):  # as most models answer
