@@ -47,8 +47,9 @@ from .endpoint_url import (
     warn_plain_http,
 )
 from .http_client import MAX_BODY_BYTES, RequestTarget, Timeouts, fetch, masked_headers, open_exchange
-from .openai_responses import error_from_status, parse_body, parse_error_body, parse_rate_limits, read_reply, stated_error
+from .openai_responses import error_from_status, parse_body, parse_error_body, read_reply, stated_error
 from .sse import SSEParser, StreamAssembler
+from .waits import parse_rate_limits
 
 __all__ = ["Chat", "Timeouts"]
 
