@@ -78,7 +78,10 @@ def test_no_text_is_taken_for_cut(count, name):
 
 
 @settings(max_examples=200)
-@given(st.lists(st.sampled_from([*"aZ1 \n\t.,/;{}|_-=的ä😀\u0301", "word ", "// ", "\r\n"]), min_size=1, max_size=8), st.integers(20, 3000))
+@given(
+    st.lists(st.sampled_from([*"aZ1 \n\t.,/;{}|_-=的ä😀\u0301", "word ", "// ", "\r\n"]), min_size=1, max_size=8),
+    st.integers(20, 3000),
+)
 def test_no_repetition_is_taken_for_cut(count, parts, times):
     """Whatever is repeated, the tokenizer's own count is believed."""
     text = "".join(parts) * times
@@ -113,7 +116,10 @@ def test_only_what_every_template_sends_counts():
     """Reasoning of earlier turns, results of tools and images may be left out or counted otherwise."""
     thought = {"role": "assistant", "content": f"<think>{LONG}</think>yes"}
     tool = {"role": "tool", "content": LONG, "tool_call_id": "1"}
-    image = {"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:" + "A" * 10**6}}]}
+    image = {
+        "role": "user",
+        "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:" + "A" * 10**6}}],
+    }
     assert sent_texts(Request((thought, tool, image))) == "yes\nsee"
 
 
@@ -152,7 +158,9 @@ async def test_the_grade_of_a_judge_that_did_not_see_all_is_unknown(faults):
     """The answer comes back without a score, and the note says why; `grade` raises. Its tokens are counted."""
     judge = redraft.Judge({"truth": "It is true."})
     faults.says(reply(VERDICT))
-    with pytest.warns(UserWarning, match=r"it read 2,051 tokens of 33,\d{3} bytes"):  # of the text it shows the beginning and the end
+    with pytest.warns(
+        UserWarning, match=r"it read 2,051 tokens of 33,\d{3} bytes"
+    ):  # of the text it shows the beginning and the end
         result = await redraft.refine("q", redraft.ScriptedModel([LONG]), judge, Chat("m", faults.url), max_iterations=0)
     assert (result.value.strip(), result.score) == (LONG.strip(), None)
     assert "the server cut the prompt" in result.metadata["note"]
@@ -183,7 +191,9 @@ async def test_a_row_has_the_note(faults, tmp_path):
     faults.says(reply())
     out = tmp_path / "out.jsonl"
     with pytest.warns(UserWarning, match="cut") as caught:
-        await redraft.batch([{"prompt": LONG + str(n)} for n in range(3)], out, Chat("m", faults.url), "words:1-50", max_iterations=0)
+        await redraft.batch(
+            [{"prompt": LONG + str(n)} for n in range(3)], out, Chat("m", faults.url), "words:1-50", max_iterations=0
+        )
     assert len(caught) == 1
     assert len(out.read_text().splitlines()) == 3
 

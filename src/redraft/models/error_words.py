@@ -30,8 +30,8 @@ _REFUSED = frozenset({200, 400, 422})
 _SIGNS: Mapping[Fault, _Signs] = {  # (the words are compiled only after an error)
     "filter": _signs(
         "content_filter content_policy_violation invalid_prompt data_inspection_failed datainspectionfailed moderation_blocked",
-        r"data_?inspection_?failed|inappropriate content|content (filter|management|moderation)[^.]{0,20} policy|content violates|input was flagged",
-        r"(blocked|flagged|rejected)\b[^.]{0,60}(content|moderation|polic|safety)|不安全或敏感",
+        r"data_?inspection_?failed|inappropriate content|content (filter|management|moderation)[^.]{0,20} policy|content violates",
+        r"input was flagged|(blocked|flagged|rejected)\b[^.]{0,60}(content|moderation|polic|safety)|不安全或敏感",
         statuses=_REFUSED | {403},
     ),
     "length": _signs(

@@ -37,7 +37,13 @@ from .logprobs import logprob_entries, read_logprobs
 from .waits import is_used_up, stated_wait
 
 _BUSY_CODES = {"rate_limit_exceeded": 429, "rate_limit_error": 429, "overloaded_error": 529}
-_OUT_OF_QUOTA_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "billing_error", "account_deactivated"}
+_OUT_OF_QUOTA_CODES = {
+    "insufficient_quota",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+    "billing_error",
+    "account_deactivated",
+}
 _JINJA_PREFIX = "Jinja Exception: "
 _ROW_AND_COLUMN = re.compile(r" at row \d+, column \d+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+")
@@ -463,4 +469,3 @@ def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tupl
         case 409 | 424 | 425 | 498:  # (424: TGI failed while it generated; 498: Groq has no capacity)
             return ModelUnavailableError, True
     return (ModelError, False) if 400 <= status < 500 else (ModelUnavailableError, True)
-
