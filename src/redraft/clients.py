@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import ConfigError
@@ -19,8 +20,9 @@ from .middleware.adapt import adapt
 from .middleware.cache import cache
 from .middleware.call_costs import CostEstimator
 from .middleware.messages import checked_reply, offer_own_tools
+from .middleware.prompt_cuts import notice_cut_prompts
 from .middleware.retry import retry
-from .middleware.timeout import timeout
+from .middleware.timeout import MAX_WAIT, timeout
 from .models.endpoint_url import redacted_url
 from .models.pricing import FREE, Price, price_of
 from .options import Options
@@ -105,21 +107,26 @@ class SessionClients:
         price = self._price_or_raise(model)
         endpoint = endpoint_label(model)
         call = model.complete if _enforces_timeout(model, options.timeout) else timeout(model.complete, options.timeout, endpoint)
+        capabilities = self.capabilities.for_model(model.identity, model.name)
         check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
+        is_chat = getattr(model, "takes_probes", True)  # and has one prompt
+        if is_chat:
+            call = notice_cut_prompts(call, endpoint, capabilities)
         call = with_cost(call, price, check)
         call = availability.guard(call) if availability else call
         if self.limit_calls:
             call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)
         else:
-            call = limit_concurrency(call, self._limiter)
+            call = limit_concurrency(call, self._limiter, endpoint)
         costs = CostEstimator(price, model.name) if options.budget else None
         if costs:
             call = meter(call, self.budget_tracker, price, costs)
-        if availability and getattr(model, "takes_probes", True):
+        if availability and is_chat:
             availability.probe = call
-        call = adapt(call, self.capabilities.for_model(model.identity, model.name), getattr(model, "formats", ("text",)))
+        call = adapt(call, capabilities, getattr(model, "formats", ("text",)))
         retries = min(options.retries, availability.max_retries) if availability else options.retries
-        call = retry(call, endpoint=endpoint, attempts=retries + 1)
+        longest = MAX_WAIT if self.limit_calls else inf  # for longer the endpoint's limiter waits, if anything does
+        call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
         call = record_calls(call, call_target(model.name, getattr(model, "base_url", None)))
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)

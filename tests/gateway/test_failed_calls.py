@@ -61,8 +61,8 @@ async def test_what_a_failure_costs(faults, closed_url, tmp_path, answer, expect
 CODES = {  # of what a model did
     "upstream_unavailable": [None, send_and_close(b"HTTP/1.1 200")],
     "upstream_authentication": [error(401), error(403)],
-    "upstream_quota": [error(402), error(429, code="insufficient_quota")],
-    "upstream_rate_limit": [error(429)],
+    "upstream_quota": [error(402), error(429, code="insufficient_quota"), error(429, "on tokens per day (TPD): Limit 1, Used 1")],
+    "upstream_rate_limit": [error(429), error(429, "Please try again in 15s.")],
     "upstream_overloaded": [error(503), error(529)],
     "upstream_error": [error(500), error(502), http(b"<html>hi</html>"), http(b"null")],
     "upstream_redirect": [http(b"", 302, Location="/v2")],
@@ -162,3 +162,27 @@ async def test_causes_that_operators_know_are_told_apart(faults, tmp_path, code)
     async with running(config_of(tmp_path, faults, "", error(400, code=code))) as (url, gateway), http_client(url) as client:
         await client.post("/chat/completions", json={"model": "pass/tiny", "messages": PROMPT})
         assert f'kind="{code}"' in gateway.metrics.text()
+
+
+WAITS = [  # of a model, and those that the client is told, in whole seconds
+    (error(429, "slow down, please try again in 14.5s"), "15"),
+    (error(429, "slow down", {"Retry-After": "90"}), "90"),
+    (http([{"error": {"code": 429, "message": "no", "details": [{"retryDelay": "95s"}]}}], 429), "96"),
+    (error(503, "loading", estimated_time=70), "70"),
+    (error(429, "slow down", {"x-ratelimit-reset-tokens": "1m35s"}), "96"),
+    (error(429, "slow down"), None),
+]
+
+
+@pytest.mark.parametrize(("answer", "wait"), WAITS, ids=map(str, range(len(WAITS))))
+async def test_the_client_is_told_how_long_the_model_wants_to_wait(faults, closed_url, tmp_path, answer, wait):
+    """Wherever the model says it. A request is refined at once or refused at once when that is more than a minute."""
+    config = config_of(tmp_path, faults, closed_url, answer)
+    if wait and int(wait) > 60:  # (its profile would ask again)
+        config = replace(config, profiles={"fast": replace(config.profiles["fast"], settings={})})
+    async with running(config) as (url, _), http_client(url) as client:
+        for body in ({"model": "refine/fast"}, {"model": "pass/tiny"}, {"model": "pass/tiny", "stream": True}):
+            faults.requests.clear()
+            reply = await client.post("/chat/completions", json={"messages": PROMPT, **body})
+            assert (reply.headers.get("retry-after"), len(faults.requests)) == (wait, 1)
+            assert reply.json()["error"]["code"] in {"upstream_rate_limit", "upstream_overloaded"}

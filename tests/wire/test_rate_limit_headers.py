@@ -11,7 +11,7 @@ from redraft.middleware.retry import retry
 from redraft.protocols import RateLimitStatus, Request
 from redraft.errors import RateLimitError
 from redraft.models import Chat
-from redraft.models.openai_responses import parse_duration, parse_rate_limits
+from redraft.models.waits import parse_duration, parse_rate_limits
 
 from . import fault_server as fs
 

@@ -168,7 +168,7 @@ class Candidate:
             before the answer), "end_tag" (before the answer and a closing tag; the chat template had opened the block), "empty" (a
             think block without text), or "other" (several blocks, or one after the start of the answer). None if there is none, or
             if that is unknown.
-        note: What the editor did, or why the models before this one did not write it, in words.
+        note: What the editor did, why the models before this one did not write it, or that the server cut the prompt, in words.
         lossy: Whether the editor removed content.
         usage: The usage of the calls that made it.
         seconds: How long that took, or None.

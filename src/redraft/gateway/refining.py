@@ -325,8 +325,8 @@ def _check_schema(refinement: Refinement, trace: Trace) -> None:
 
 def gateway_error(error: RedraftError, *, has_text: bool = False) -> GatewayError:
     """Return what a client is told of an error. `has_text`: texts were paid for, and asking again would pay for them again."""
-    wait = getattr(error, "retry_after", None)
     cause = error.__cause__ if isinstance(error, GradingError) and isinstance(error.__cause__, ModelError) else error
+    wait = getattr(cause, "retry_after", None)
     if isinstance(cause, ShortageError):
         wait = SHORTAGE_RETRY_AFTER
     status, code, text = _status_of(cause)

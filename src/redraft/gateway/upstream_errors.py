@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
 from ..masking import NO_SECRETS, Mask
-from ..models.openai_responses import ErrorBody, retry_delay
+from ..models.openai_responses import ErrorBody
+from ..models.waits import stated_wait
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
 
 KEPT_STATUSES = frozenset({400, 404, 413, 422})
-QUOTA_CODES = frozenset({"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "billing_error"})
 MAX_PARAM = 200  # characters of the name of a field in a model's error
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")  # of a model's error: it is logged and stored, too
 KNOWN_CODES = frozenset({"context_length_exceeded", "content_filter", "content_policy_violation", "model_not_found"})
@@ -25,7 +25,7 @@ _CODES = {400: "invalid_request", 404: "not_found", 413: "request_too_large", 42
 
 def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[str, str], mask: Mask = NO_SECRETS) -> GatewayError:
     """Return the error for a reply of the model `name` that is no success. `mask` hides the gateway's key in its message."""
-    text, wait = mask(body.text), retry_delay(status, headers)
+    text, wait = mask(body.text), stated_wait(status, headers, body.data)
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
     quoted = f": {text}" if text else ""
     if status in KEPT_STATUSES:
@@ -34,7 +34,7 @@ def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[s
     if status in {401, 403}:
         message = f"the model {name!r} refused the key of the gateway (status {status}); the operator must correct it{quoted}"
         return GatewayError(502, "upstream_authentication", message, should_retry=False)
-    if status == 402 or body.codes & QUOTA_CODES:
+    if status == 402 or body.is_used_up(status, wait):
         message = f"the account of the gateway at the model {name!r} is out of credit (status {status}){quoted}"
         return GatewayError(429 if status == 429 else 502, "upstream_quota", message, should_retry=False)
     if status == 429:

@@ -3,46 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from time import monotonic
 
 from .. import checks
 from ..errors import ModelError
 from ..protocols import AsyncFunction, R, S
+from .timeout import longest_wait
 
 
 class ConcurrencyLimit:
-    """The state that calls share: `max_in_flight` slots, and the pause that the endpoint asked for."""
+    """The state that calls share: `max_in_flight` slots, and the pauses that endpoints asked for."""
 
-    def __init__(self, max_in_flight: int, *, max_pause: float = 120.0, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, max_in_flight: int) -> None:
         checks.whole_number("max_in_flight", max_in_flight, 1)
         self.slots = asyncio.Semaphore(max_in_flight)
-        self._max_pause = max_pause
-        self._clock = clock
-        self._paused_until = 0.0
+        self._paused_until: dict[str, float] = {}
 
-    @property
-    def pause_left(self) -> float:
-        """The seconds for which no call is to start; 0 or less if there is no pause."""
-        return self._paused_until - self._clock() if self._paused_until else 0.0
+    def pause_left(self, endpoint: str) -> float:
+        """Return the seconds for which no call to an endpoint is to start; 0 or less if there is no pause."""
+        until = self._paused_until.get(endpoint)
+        return 0.0 if until is None else until - asyncio.get_running_loop().time()
 
-    def pause(self, seconds: float) -> None:
-        """Let no call start for some seconds."""
-        self._paused_until = max(self._paused_until, self._clock() + min(seconds, self._max_pause))
+    def pause(self, endpoint: str, seconds: float) -> None:
+        """Let no call to an endpoint start for some seconds."""
+        until = asyncio.get_running_loop().time() + seconds
+        self._paused_until[endpoint] = max(until, self._paused_until.get(endpoint, until))
 
 
-def limit_concurrency(call: AsyncFunction[S, R], limiter: ConcurrencyLimit) -> AsyncFunction[S, R]:
-    """Hold calls back while `limiter` is full or paused because the endpoint asked for it (Retry-After)."""
+def limit_concurrency(call: AsyncFunction[S, R], limiter: ConcurrencyLimit, endpoint: str = "") -> AsyncFunction[S, R]:
+    """Hold calls back while `limiter` is full, or while the endpoint asks for a pause that is not too long to be waited for."""
 
     async def call_limited(argument: S) -> R:
         await limiter.slots.acquire()
+        while (wait := limiter.pause_left(endpoint)) > 0:
+            limiter.slots.release()  # for calls to other endpoints
+            await asyncio.sleep(wait)
+            await limiter.slots.acquire()
         try:
-            while (wait := limiter.pause_left) > 0:  # noqa: ASYNC110  (another call may prolong the pause)
-                await asyncio.sleep(wait)
             return await call(argument)
         except ModelError as error:
-            if error.retry_after:
-                limiter.pause(error.retry_after)
+            if 0 < (error.retry_after or 0.0) <= longest_wait():
+                limiter.pause(endpoint, error.retry_after or 0.0)
             raise
         finally:
             limiter.slots.release()

@@ -115,7 +115,7 @@ def _search(*patterns: str) -> Callable[[str], re.Match[str] | None]:
 
 _NEGATION = _search(
     r"\b(not|n't|cannot|never|no longer)\b[^.]{0,40}\b(support|permit|allow|enabl|availab|accept|take|valid|recogni|implement)",
-    r"unsupported|unrecogni[sz]ed|unknown|unexpected|deprecated|extra (inputs|fields|keys)|extra_forbidden|invalid",
+    r"cannot both be|unsupported|unrecogni[sz]ed|unknown|unexpected|deprecated|extra (inputs|fields|keys)|extra_forbidden|invalid",
     r"must (be|contain)|type is unavailable",
     r"only .{0,40}(supported|allowed)|(fail(ed)?|unable) to (parse|convert|compile|initialize)|conversion failed",
 )

@@ -6,7 +6,7 @@ that a call that is tried again goes to the back. It knows nothing of rows, budg
 around a model's call.
 
 Retries are decided in `retry`, which counts attempts. The limiter repeats a call by itself, however often, only in three cases
-in which the endpoint takes no call at all: it is down, it asks for a pause of more than two minutes, or a fatal error has
+in which the endpoint takes no call at all: it is down, it asks for a pause of more than a minute, or a fatal error has
 stopped the run (then the call waits until it is cancelled). To the caller this is one call that took long.
 
 A timeout may be caused by the request or by the endpoint. A very short request, the probe, tells which: while an endpoint
@@ -44,9 +44,9 @@ from .endpoint_errors import (
     is_server_response,
     may_be_refusal,
 )
+from .timeout import MAX_WAIT, longest_wait
 from .token_bucket import RateLimits
 
-MAX_RETRY_WAIT = 120.0  # seconds a retry may wait; after a longer Retry-After the limiter repeats the call itself
 MAX_PAUSE = 86400.0  # seconds of the longest pause, whatever the server asks for
 RAMP_SECONDS = 1.0  # seconds over which calls are admitted one by one after an outage or a long pause
 GROWTH_SECONDS = 0.25  # the same when the limit has risen to more than twice what it was: an endpoint that refuses does so at once
@@ -84,7 +84,7 @@ class EndpointLimiter:
     `rpm` and `tpm` limit requests and tokens per minute (None: no limit). An outage of `give_up_after` seconds, a wrong key, an
     unknown model and a broken TLS connection are passed to `on_fatal(error)`, once; from then on no call is admitted, and the
     call that failed waits until it is cancelled. Without `on_fatal` the error is raised. `notify` is called with a message when
-    the endpoint goes down, comes back, or asks for a pause of more than two minutes. Without `use_probes`, calls themselves are
+    the endpoint goes down, comes back, or asks for a pause of more than a minute. Without `use_probes`, calls themselves are
     the probes. With `raises_outages`, an outage and a long pause are raised instead, and never open the circuit: another model
     answers then (see `failover`). Raises ConfigError for invalid limits.
     """
@@ -231,7 +231,7 @@ class EndpointLimiter:
             self._rates.settle(slot.tokens, reply.usage.tokens)
         self._record_response()
         if reply.rate_limit_status and (wait := reply.rate_limit_status.wait) > 0:
-            self._pause(min(wait, MAX_RETRY_WAIT))
+            self._pause(min(wait, MAX_WAIT))
         self._admit_waiting()
 
     def record_failure(self, slot: Slot, error: ModelError, *, call_fault: bool = False) -> bool:
@@ -282,7 +282,7 @@ class EndpointLimiter:
         if self._raises_outages and is_out_of_service(error):
             if is_busy(error):
                 self._window.record_congestion(slot.epoch, slot.in_flight)
-            if (error.retry_after or 0.0) <= MAX_RETRY_WAIT:
+            if (error.retry_after or 0.0) <= MAX_WAIT:
                 self._apply_retry_after(error)
             return False
         if is_fatal(error):
@@ -309,7 +309,7 @@ class EndpointLimiter:
     def _apply_retry_after(self, error: ModelError) -> bool:
         """Pause as the endpoint asked. Return whether that is too long for `retry` to wait."""
         seconds = min(error.retry_after or 0.0, MAX_PAUSE)
-        is_long = seconds > MAX_RETRY_WAIT
+        is_long = seconds > MAX_WAIT  # and `retry` waits no longer
         was_paused = self._paused_until > self._clock()
         is_news = is_long and seconds > self._paused_until - self._clock() + 1.0
         self._pause(seconds)
@@ -482,7 +482,8 @@ class LimitedCall:
             reply = await self.call(self.request)
         except ModelError as error:
             call_fault = is_call_fault(error, self.request, self.answered_formats) or await self._is_refusal(error)
-            if not self.limiter.record_failure(slot, error, call_fault=call_fault):
+            is_repeated = self.limiter.record_failure(slot, error, call_fault=call_fault)
+            if not is_repeated or min(error.retry_after or 0.0, MAX_PAUSE) > longest_wait(MAX_PAUSE):
                 if isinstance(error, ModelTimeoutError):
                     error.endpoint_responsive = self.limiter.answers_others(slot)
                 error.usage = self._total_usage(error.usage)

@@ -152,12 +152,12 @@ def fail_over(models: Sequence[FailoverModel], last_name: str, last_call: Call) 
                 was_down = isinstance(error, EndpointDownError)
                 reasons.append(availability.description if was_down else f"{availability.name} did not answer: {_reason(error)}")
                 continue
-            return replace(reply, by=model.name, note="; ".join(reasons))
+            return replace(reply, by=model.name, note="; ".join(filter(None, [*reasons, reply.note])))
         try:
             reply = await last_call(request)
         except ModelError as error:
             error.args = (f"{error} (before that, {'; '.join(reasons)})",)
             raise
-        return replace(reply, by=last_name, note="; ".join(reasons))
+        return replace(reply, by=last_name, note="; ".join(filter(None, [*reasons, reply.note])))
 
     return call_first_in_service

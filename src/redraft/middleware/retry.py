@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from math import inf
 
 from ..errors import BadResponseError, ModelError, ModelTimeoutError
 from ..log import error_kind, retry_log
 from ..protocols import Call, Reply, Request
 from ..text import format_duration, format_time_in
 from ..usage import NO_USAGE
+from .timeout import longest_wait
 
 MAX_CALL_TIMEOUTS = 3  # attempts that may time out while the endpoint answers other calls
 
@@ -27,14 +29,14 @@ def retry(
     attempts: int = 4,
     base_delay: float = 0.5,
     max_delay: float = 20.0,
-    max_retry_after: float = 120.0,
+    max_wait: float = inf,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     jitter: Callable[[], float] = random.random,
 ) -> Call:
     """Repeat a call that failed with a retryable ModelError, up to `attempts` times in all.
 
     Waits use full jitter: uniform in [0, min(max_delay, base_delay * 2**n)] seconds, on top of what the server asked for.
-    If the server asks for more than `max_retry_after` seconds, the error is raised. An answer that is empty, or ended for an
+    If the server asks for a longer wait than `longest_wait(max_wait)`, the error is raised at once. An answer that is empty, or ended for an
     unknown reason, is asked for once more, and a call that times out while its endpoint answers others is made MAX_CALL_TIMEOUTS
     times in all. The usage of failed attempts is added to the reply, or to the error that is raised in the end. `endpoint` names
     it in the log.
@@ -49,14 +51,15 @@ def retry(
                 spent += error.usage
                 error.usage = spent.as_single_answer()
                 call_timeouts += isinstance(error, ModelTimeoutError) and error.endpoint_responsive
+                longest = longest_wait(max_wait)
                 if (
                     attempt + 1 >= attempts
                     or call_timeouts >= MAX_CALL_TIMEOUTS
                     or not error.retryable
-                    or (error.retry_after or 0.0) > max_retry_after
+                    or (error.retry_after or 0.0) > longest
                     or (isinstance(error, BadResponseError) and (error.empty or error.has_unknown_end) and attempt >= 1)
                 ):
-                    _explain(error, max_retry_after, call_timeouts)
+                    _explain(error, longest, call_timeouts)
                     raise
                 wait = (error.retry_after or 0.0) + jitter() * min(max_delay, base_delay * 2**attempt)
                 details = {"endpoint": endpoint, "wait": wait}
@@ -71,9 +74,9 @@ def retry(
     return call_with_retries
 
 
-def _explain(error: ModelError, max_retry_after: float, call_timeouts: int) -> None:
+def _explain(error: ModelError, longest_wait: float, call_timeouts: int) -> None:
     """Add to the message of an error why its call is not retried."""
-    if error.retry_after and error.retry_after > max_retry_after:
+    if error.retry_after and error.retry_after > longest_wait:
         wait = f"the endpoint asks to wait {format_duration(error.retry_after)}, until {format_time_in(error.retry_after)}"
         error.args = (f"{error} ({wait})",)
     if call_timeouts:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
+from math import inf
 from time import monotonic
 
 from ..errors import BudgetExhaustedError, ModelTimeoutError
@@ -31,6 +33,21 @@ def timeout(call: AsyncFunction[S, R], seconds: float | None, endpoint: str = ""
     return call_with_timeout
 
 
+_deadline_at: ContextVar[float] = ContextVar("deadline_at", default=inf)
+"""When the deadline of the running work passes, on the clock of the event loop."""
+
+MAX_WAIT = 60.0  # seconds that a call waits for an endpoint, if no deadline says how long there is time
+
+
+def longest_wait(most: float = inf) -> float:
+    """Return how long a call may wait because its endpoint asks for it: until its deadline, and for at most `most` seconds.
+
+    Without either, MAX_WAIT.
+    """
+    longest = min(_deadline_at.get() - asyncio.get_running_loop().time(), most)
+    return MAX_WAIT if longest == inf else longest
+
+
 def deadline_message(_: object) -> str:
     return "the deadline has passed"
 
@@ -52,7 +69,11 @@ def enforce_deadline(
         scope = asyncio.timeout(seconds_left)
         try:
             async with scope:
-                return await perform(argument)
+                token = _deadline_at.set(min(scope.when() or inf, _deadline_at.get()))
+                try:
+                    return await perform(argument)
+                finally:
+                    _deadline_at.reset(token)
         except TimeoutError as error:
             if not scope.expired():  # it is the caller's own timeout
                 raise

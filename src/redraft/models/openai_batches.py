@@ -22,8 +22,9 @@ from ..jsontext import loads
 from ..protocols import Reply, Request
 from .http_client import MAX_BODY_BYTES, REFUSED_USAGE, RequestTarget, Timeouts, fetch, open_exchange
 from .openai_chat import Chat, dump_request
-from .openai_responses import ErrorBody, error_from_status, parse_body, parse_retry_after, read_count
+from .openai_responses import ErrorBody, error_from_status, parse_body, read_count
 from .sse import LineSplitter
+from .waits import parse_retry_after
 
 ENDPOINT = "/v1/chat/completions"
 COMPLETION_WINDOW = "24h"
@@ -81,6 +82,7 @@ class BatchClient:
                 raise missing_answer_error(answer.error)
             return self.chat.parse_response(answer.status, {}, answer.body)
         except ModelError as error:
+            error.retry_after = None  # that time has passed
             raise self._with_context(error) from None
 
     async def upload(self, lines: Iterable[bytes]) -> str:

@@ -47,8 +47,9 @@ from .endpoint_url import (
     warn_plain_http,
 )
 from .http_client import MAX_BODY_BYTES, RequestTarget, Timeouts, fetch, masked_headers, open_exchange
-from .openai_responses import error_from_status, parse_body, parse_error_body, parse_rate_limits, read_reply, stated_error
+from .openai_responses import error_from_status, parse_body, parse_error_body, read_reply, stated_error
 from .sse import SSEParser, StreamAssembler
+from .waits import parse_rate_limits
 
 __all__ = ["Chat", "Timeouts"]
 
@@ -249,8 +250,11 @@ class Chat(ExtraBodyTools):
         `is_masked`: the body is masked already, so that only what it hides remains to be masked.
         """
         if 200 <= status < 300:
-            data, mask = parse_body(body, headers.get("content-type", "")), self.target.mask
-            reply = read_reply(data, parse_rate_limits(headers))
+            mask = self.target.mask
+            if body[:64].lstrip().startswith(b"data:"):  # (some servers stream whether asked or not)
+                reply = _with_rate_limits(_reply_in_events(body), headers)
+            else:
+                reply = read_reply(parse_body(body, headers.get("content-type", "")), parse_rate_limits(headers))
             return reply if not mask or (is_masked and _shows_all(body, reply)) else masked_reply(reply, mask)
         raise self.error_from_response(status, headers, body)
 
@@ -332,6 +336,13 @@ def _shows_all(body: bytes, reply: Reply) -> bool:
 
 def _masked_arguments(arguments: str, mask: Mask) -> str:
     return mask.mask_bytes(arguments.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+
+
+def _reply_in_events(body: bytes) -> Reply:
+    """Return the reply in the events of a whole stream."""
+    parser, assembler = SSEParser(), StreamAssembler()
+    _visible_texts([*parser.feed(body), *parser.finish()], assembler, VisibleText())
+    return assembler.reply()
 
 
 def _visible_texts(events: list[tuple[str, bytes]], assembler: StreamAssembler, visible: VisibleText) -> list[str]:

@@ -1,17 +1,15 @@
-"""Read the responses of OpenAI-compatible endpoints: replies, usage, tool calls, errors and rate-limit headers.
+"""Read the responses of OpenAI-compatible endpoints: replies, usage, tool calls and errors.
 
 Nothing here uses the network. A body becomes a `Reply`, or the `ModelError` that describes it. All clients share this module;
-`sse` reads streams.
+`sse` reads streams, `waits` how long a server asks to wait.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
@@ -33,16 +31,19 @@ from ..jsontext import loads, nesting_depth, reject_constant
 from ..protocols import RateLimitStatus, Reply
 from ..reasoning import split_reasoning
 from ..usage import Usage
+from .error_words import stated_fault
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
+from .waits import is_used_up, stated_wait
 
-_OUT_OF_QUOTA_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
-_FILTER_CODES = {"content_filter", "content_policy_violation", "invalid_prompt"}
-_TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large"}
-_TOO_LONG_WORDS = (  # compiled only after an error
-    r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens|input is too long"
-    r"|(prompt|input|request)[^.]{0,60} exceeds? [^.]{0,60}tokens|must be at least 1, got -"
-)
+_BUSY_CODES = {"rate_limit_exceeded": 429, "rate_limit_error": 429, "overloaded_error": 529}
+_OUT_OF_QUOTA_CODES = {
+    "insufficient_quota",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+    "billing_error",
+    "account_deactivated",
+}
 _JINJA_PREFIX = "Jinja Exception: "
 _ROW_AND_COLUMN = re.compile(r" at row \d+, column \d+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+")
@@ -106,6 +107,7 @@ def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> R
     fields = read_identity(data)
     if rate_limit_status is not None:
         fields["rate_limit_status"] = rate_limit_status
+    fields["cached_tokens"] = read_cached_tokens(data.get("usage"))
     if choice.get("logprobs") and (entries := logprob_entries(choice)):
         fields["token_logprobs"] = read_logprobs(entries)
     return reply_from_message(message, finish, usage, fields)
@@ -134,21 +136,33 @@ def stated_error(part: Any) -> Any:
     """Return the error that a part of an answer (the body, a choice, a message, an event) states, or None."""
     if not isinstance(part, Mapping):
         return None
-    error = part.get("error") or (part if "error" in (part.get("object"), part.get("type")) else None)
+    error = part.get("error") or (part if "error" in (part.get("object"), part.get("type")) else None) or _minimax_error(part)
     is_error = any(error.values()) if isinstance(error, Mapping) else error
     return error if is_error else None
+
+
+def _minimax_error(part: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the error in the field that MiniMax adds to each answer; 0 is its code for success."""
+    state = part.get("base_resp")
+    is_error = isinstance(state, Mapping) and state.get("status_code")
+    return {"code": state["status_code"], "message": state.get("status_msg")} if is_error else None
+
+
+_ERRORS_IN_ANSWERS = {RateLimitError, AuthenticationError, ContentFilterError, ContextLengthError}
 
 
 def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> ModelError:
     """Return the error for an answer with status 200 that states an error, with the server's words and its status."""
     body = ErrorBody({"error": error})
-    kind, is_retryable = _error_class(body.status or 502, body)
+    wait = stated_wait(body.status or 502, {}, error)
+    kind, is_retryable = _error_class(body.status or 200, body, wait)
     status = f"status {body.status}: " if body.status else ""
     text = f"{message}: {status}{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
-    if kind in {RateLimitError, ContentFilterError, ContextLengthError}:
-        return kind(text, status=body.status, retryable=is_retryable, usage=usage)
+    asked = wait if is_retryable else None
+    if kind in _ERRORS_IN_ANSWERS or (kind is ModelUnavailableError and not is_retryable):
+        return kind(text, status=body.status, retry_after=asked, retryable=is_retryable, usage=usage)
     failure = malformed_response(text, retryable=is_retryable)
-    failure.status, failure.usage = body.status, usage
+    failure.status, failure.retry_after, failure.usage = body.status, asked, usage
     return failure
 
 
@@ -246,7 +260,7 @@ def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
             raise bad_response(f"sent a content with {json_type_name(part)} in it", usage=usage)
         if str(part.get("type")).startswith(("thinking", "reasoning")) or part.get("thought") is True:
             inside = part.get("thinking") or part.get("reasoning") or part.get("text")
-            reasoning.append(split_content(inside, usage)[0])
+            reasoning += filter(None, [split_content(inside, usage)[0]])
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
     return "".join(texts), reasoning
@@ -256,6 +270,14 @@ def read_usage(usage: Any) -> Usage:
     """Return the usage of one call. A number that is missing, negative or no integer is unknown."""
     fields = usage if isinstance(usage, dict) else {}
     return Usage(1, read_count(fields.get("prompt_tokens")), read_count(fields.get("completion_tokens")), cost=None)
+
+
+def read_cached_tokens(usage: Any) -> int:
+    """Return the tokens of a prompt that the usage of a call counts apart because they were in a cache, in whichever field."""
+    fields = dict(usage) if isinstance(usage, dict) else {}
+    for name in ("prompt_tokens_details", "input_tokens_details"):
+        fields |= details if isinstance(details := fields.get(name), dict) else {}
+    return sum(read_count(value) or 0 for name, value in fields.items() if "cache" in name)
 
 
 def read_count(value: Any) -> int | None:
@@ -331,32 +353,51 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
 # ---- errors
 
 
+_CODE_FIELDS = ("code", "type", "error_type", "error_code")  # OpenAI and most others; TGI; Databricks
+
+
+def _error_fields(data: Any) -> Mapping[str, Any]:
+    """Return the fields of the error in a body; a text is its message. An error may be the first of a list (Gemini, Cloudflare)."""
+    for _ in range(4):
+        if isinstance(data, list) and data:
+            data = data[0]
+        elif isinstance(data, Mapping):
+            inner = data.get("error") or data.get("errors")
+            if isinstance(inner, str):
+                return {"message": inner, **data}
+            if not isinstance(inner, Mapping | list) or not inner:
+                return data
+            data = inner
+        else:
+            break
+    return data if isinstance(data, Mapping) else {"message": data}
+
+
 class ErrorBody:
     """An error object of a server: its message, its codes, and the parameter that it names."""
 
     def __init__(self, data: Any) -> None:
-        error = data.get("error", data) if isinstance(data, dict) else data
-        if isinstance(error, list) and error:
-            error = error[0]
-        self._fields: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
+        self.data = data
+        self._fields: Mapping[str, Any] = _error_fields(data)
         detail = self._fields.get("detail")
-        text = _error_message(self._fields.get("message") or detail or self._fields.get("error") or "")
+        text = _error_message(self._fields.get("message") or detail or "")
         self.text = shorten(f"{text}{_cause_of(self._fields)}")
 
     @property
     def status(self) -> int | None:
-        code = self._fields.get("code")
-        return int(str(code)) if str(code).isdecimal() else None
+        """The HTTP status that it states, as a number or by a word for a busy server."""
+        code = str(self._fields.get("code"))
+        if len(code) == 3 and code.isdecimal():
+            return int(code)
+        return next((status for word, status in _BUSY_CODES.items() if word in self.codes), None)
 
     @property
     def codes(self) -> set[str]:
-        return {str(self._fields[k]) for k in ("code", "type") if self._fields.get(k)}
+        return {str(self._fields[k]) for k in _CODE_FIELDS if self._fields.get(k)}
 
-    @property
-    def is_filtered(self) -> bool:
-        """Whether a content filter refused the prompt or withheld the answer."""
-        metadata = self._fields.get("metadata")
-        return bool(self.codes & _FILTER_CODES) or (isinstance(metadata, Mapping) and "flagged_input" in metadata)  # (OpenRouter)
+    def is_used_up(self, status: int, wait: float | None) -> bool:
+        """Whether the account has no money, or its quota is zero or used up for a day; `wait`: see `stated_wait`."""
+        return bool(self.codes & _OUT_OF_QUOTA_CODES) or (status == 429 and is_used_up(self.data, wait))
 
     @property
     def param(self) -> str | None:
@@ -399,114 +440,32 @@ def parse_error_body(body: bytes) -> ErrorBody:
 
 def error_from_status(status: int, error_body: ErrorBody, headers: Mapping[str, str] | None = None) -> ModelError:
     """Return the typed error for an error status, with the usage of a refused call."""
-    kind, retryable = _error_class(status, error_body)
-    retry_after = retry_delay(status, headers or {}) if retryable else None
+    wait = stated_wait(status, headers or {}, error_body.data)
+    kind, retryable = _error_class(status, error_body, wait)
     text = f": {error_body.text}" if error_body.text else ""
     if error_body.param and error_body.param not in error_body.text:
         text += f" (parameter {shorten(error_body.param, 60)!r}: {shorten(', '.join(sorted(error_body.codes)), 100)})"
-    return kind(f"status {status}{text}", status=status, retry_after=retry_after, retryable=retryable, usage=REFUSED_USAGE)
+    asked = wait if retryable else None
+    return kind(f"status {status}{text}", status=status, retry_after=asked, retryable=retryable, usage=REFUSED_USAGE)
 
 
-def _error_class(status: int, error_body: ErrorBody) -> tuple[type[ModelError], bool]:
+def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tuple[type[ModelError], bool]:
     """Return the class of an error, and whether its call may be retried."""
-    if error_body.is_filtered:
-        return ContentFilterError, False
-    if status in {401, 402, 403} or error_body.codes & _OUT_OF_QUOTA_CODES:
+    fault = stated_fault(status, error_body.codes, error_body.text)
+    is_account = status in {401, 402} or (status == 403 and fault != "filter")
+    if is_account or fault == "account" or error_body.is_used_up(status, wait):
         return AuthenticationError, False
-    if status in {404, 405, 410} or "model_not_found" in error_body.codes:
+    if status in {404, 405, 410} or fault == "model":
         return ModelUnavailableError, False
-    too_long = error_body.codes & _TOO_LONG_CODES or (
-        status in {400, 413, 422, 500} and re.search(_TOO_LONG_WORDS, error_body.text, re.IGNORECASE)
-    )
-    if too_long or status == 413:
+    if fault == "filter":
+        return ContentFilterError, False
+    if fault == "length" or status == 413:
         return ContextLengthError, False
     match status:
         case 408:
             return ModelTimeoutError, True
         case 429:
             return RateLimitError, True
-        case 409 | 425 | 498:  # (498: no capacity, of Groq)
+        case 409 | 424 | 425 | 498:  # (424: TGI failed while it generated; 498: Groq has no capacity)
             return ModelUnavailableError, True
-    return (ModelUnavailableError, True) if status >= 500 else (ModelError, False)
-
-
-# ---- rate-limit headers
-
-
-def retry_delay(status: int, headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait before a retry: Retry-After, or after a 429 the time until the exhausted limit is reset."""
-    seconds = parse_retry_after(headers)
-    if seconds is None and status == 429 and (limits := parse_rate_limits(headers)):
-        return limits.wait or None
-    return seconds
-
-
-def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the server asks to wait; None if it does not ask, or the header is invalid."""
-    if (ms := _seconds(headers.get("retry-after-ms"))) is not None:
-        return ms / 1000
-    header = headers.get("retry-after")
-    seconds = _seconds(header)
-    if seconds is not None or not header:
-        return seconds
-    from email.utils import parsedate_to_datetime
-
-    try:
-        seconds = _seconds_until(parsedate_to_datetime(header))
-    except (ValueError, OverflowError):
-        return None
-    return seconds if seconds >= 0 else None
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        seconds = float(text or "")
-    except ValueError:
-        return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
-
-
-_RATE_LIMIT_HEADERS = (  # requests left, their reset, tokens left, their reset: OpenAI and most others, Anthropic, the IETF's draft
-    tuple(f"x-ratelimit-{what}" for what in ("remaining-requests", "reset-requests", "remaining-tokens", "reset-tokens")),
-    tuple(f"anthropic-ratelimit-{what}" for what in ("requests-remaining", "requests-reset", "tokens-remaining", "tokens-reset")),
-    ("ratelimit-remaining", "ratelimit-reset", "", ""),
-)
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|[dhms])")
-_SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_rate_limits(headers: Mapping[str, str]) -> RateLimitStatus | None:
-    """Return the rate limits in the headers; None if there are none. An invalid value counts as unknown."""
-    for requests, requests_reset, tokens, tokens_reset in _RATE_LIMIT_HEADERS:
-        if requests in headers or tokens in headers:
-            return RateLimitStatus(
-                _parse_count(headers.get(requests)),
-                _parse_count(headers.get(tokens)),
-                parse_duration(headers.get(requests_reset)),
-                parse_duration(headers.get(tokens_reset)),
-            )
-    return None
-
-
-def _parse_count(text: str | None) -> int | None:
-    return int(text) if text and len(text) < 18 and text.isdecimal() else None
-
-
-def parse_duration(text: str | None) -> float | None:
-    """Return the seconds in "6m0s", "120ms" or "1.5", or until an ISO 8601 date; None for anything else."""
-    if not text or len(text) > 40:
-        return None
-    if (seconds := _seconds(text)) is not None:
-        return seconds
-    text = text.strip()
-    parts = _DURATION.findall(text)
-    if parts and "".join(map("".join, parts)) == text:
-        return sum(float(number) * _SECONDS_IN[unit] for number, unit in parts)
-    try:
-        return max(_seconds_until(datetime.fromisoformat(text)), 0.0) if "T" in text else None
-    except ValueError:
-        return None
-
-
-def _seconds_until(date: datetime) -> float:
-    return (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return (ModelError, False) if 400 <= status < 500 else (ModelUnavailableError, True)

@@ -21,6 +21,7 @@ from .openai_responses import (
     answer_error,
     bad_response,
     json_type_name,
+    read_cached_tokens,
     read_finish,
     read_identity,
     read_usage,
@@ -165,7 +166,8 @@ class StreamAssembler:
             "tool_calls": self._calls.tool_calls(),
         }
         reply = reply_from_message(message, self._finish, read_usage(self._usage))
-        return replace(reply, token_logprobs=read_logprobs(self._logprobs), **self._identity)
+        cached_tokens = read_cached_tokens(self._usage)
+        return replace(reply, token_logprobs=read_logprobs(self._logprobs), cached_tokens=cached_tokens, **self._identity)
 
 
 def _usage_of_groq(event: Mapping[str, Any]) -> Any:
