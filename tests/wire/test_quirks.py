@@ -120,7 +120,6 @@ async def stage(tmp_path_factory):
         patch.setitem(retry_module.retry.__kwdefaults__, "jitter", lambda: 0.1)
         patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "sleep", clock.sleep)
         patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "clock", clock)
-        patch.setattr(concurrency.ConcurrencyLimit.__init__, "__kwdefaults__", {"max_pause": 120.0, "clock": clock})
         patch.setattr(concurrency, "asyncio", SleepingOn(clock))
         stage = Stage(clock)
         server = await asyncio.start_server(stage.serve, "127.0.0.1", 0)
