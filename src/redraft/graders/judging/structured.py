@@ -44,6 +44,7 @@ OWN_FORM: Mapping[str, Any] = {}
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 RE_ASK_PROMPT = "Answer again, in the form asked for."
 MORE_ROOM = 4  # times the tokens, for a reply that was cut off
+LEAST_ROOM = 512  # tokens: a reply of fewer was not cut off because it was long, and a verdict takes as many
 FALLBACK_ROOM = 8192  # tokens that a model is taken to have used if its endpoint does not say
 RE_ASK_OFFSET = 1_000_000  # added to the sample index, so that a cache keeps a re-ask apart from repeated votes
 
@@ -132,11 +133,16 @@ def _advice(request: Request, reply: Reply, params: str) -> str:
     """Return what to do about a second reply that was cut off, by its room and that of the first request; "" for any other."""
     if not reply.truncated:
         return ""
-    room = MORE_ROOM * max(MORE_ROOM * (request.max_tokens or 0), reply.usage.output_tokens or FALLBACK_ROOM)
+    room = MORE_ROOM * max(MORE_ROOM * (request.max_tokens or 0), _used_tokens(reply) or FALLBACK_ROOM)
     if request.max_tokens:
         return f" twice: give the grader a larger max_tokens, such as {room}, or a model that reasons less"
     option = f"--{params.replace('_', '-').removesuffix('s')} max_tokens={room}"
     return f" twice: give it more by {params}={{'max_tokens':{room}}} ({option}), or a model that reasons less"
+
+
+def _used_tokens(reply: Reply) -> int | None:
+    used = reply.usage.output_tokens
+    return used and max(used, LEAST_ROOM)
 
 
 async def _reply_with_more_room(ask: JudgeClient, request: Request) -> Reply:
@@ -169,7 +175,7 @@ def _parse_whole(reply: Reply, parse: Callable[[Reply], T]) -> T:
 def _re_ask_request(request: Request, reply: Reply, complaint: str) -> Request:
     sample_index = request.sample_index + RE_ASK_OFFSET
     if reply.truncated:
-        room = request.max_tokens or reply.usage.output_tokens
+        room = request.max_tokens or _used_tokens(reply)
         return replace(request, max_tokens=room and MORE_ROOM * room, sample_index=sample_index)
     answer = {"role": "assistant", "content": without_control_tokens(reply.text[:8000]) or "(nothing)"}
     again = {"role": "user", "content": f"That cannot be read: {without_control_tokens(complaint)}. {RE_ASK_PROMPT}"}
