@@ -50,7 +50,6 @@ FACES = {
         Face("refine", "writer", "refine"),
         Face("refine streamed", "writer", "refine", streamed=True),
         Face("batch", "writer", "batch"),
-        Face("batch streamed", "writer", "batch", streamed=True),
         Face("gateway", "writer", "gateway"),
         Face("gateway to a stream", "writer", "gateway"),
         Face("grade", "judge", "grade"),

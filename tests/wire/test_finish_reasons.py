@@ -257,13 +257,13 @@ async def test_a_failed_verdict_is_no_verdict(faults):
 
 
 async def test_a_judge_that_reasons_too_long_is_asked_with_more_room(faults):
-    """Once, with twice the tokens; then the error says what to raise."""
+    """Once, with four times the tokens; then the error says what to raise."""
     judge = redraft.Judge({"truth": "It is true."}, max_tokens=100)
     cut = fs.good("", "length", reasoning_content="Let me think")
     faults.says(cut, fs.good(VERDICT))
     assert (await redraft.grade(("q", "a"), judge, Chat("m", faults.url))).score == 0.8
     faults.says(cut)
-    with pytest.raises((GradingError, ModelError), match="raise max_tokens"):
+    with pytest.raises((GradingError, ModelError), match="a larger max_tokens, such as 1600"):
         await redraft.grade(("q", "b"), judge, Chat("m", faults.url))
     assert [request.body["max_tokens"] for request in faults.requests] == [100, 200, 100, 200]
 

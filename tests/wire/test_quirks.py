@@ -120,7 +120,6 @@ async def stage(tmp_path_factory):
         patch.setitem(retry_module.retry.__kwdefaults__, "jitter", lambda: 0.1)
         patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "sleep", clock.sleep)
         patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "clock", clock)
-        patch.setattr(concurrency.ConcurrencyLimit.__init__, "__kwdefaults__", {"max_pause": 120.0, "clock": clock})
         patch.setattr(concurrency, "asyncio", SleepingOn(clock))
         stage = Stage(clock)
         server = await asyncio.start_server(stage.serve, "127.0.0.1", 0)
@@ -290,14 +289,32 @@ def wrong_calls(right, face, play):
 PLAYS = [(quirk, face) for quirk in QUIRKS for face in FACES.values() if quirk.is_played(face)]
 
 
-@pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(("quirk", "face"), PLAYS, ids=[f"{quirk.name}-{face.name}" for quirk, face in PLAYS])
-async def test_quirk(stage, tmp_path, caplog, quirk, face):
-    """What comes out is right."""
+def plays(*, in_batches):
+    chosen = [(quirk, face) for quirk, face in PLAYS if (face.through == "batch") == in_batches]
+    return pytest.mark.parametrize(("quirk", "face"), chosen, ids=[f"{quirk.name}-{face.name}" for quirk, face in chosen])
+
+
+async def check(stage, caplog, quirk, face, folder=None):
     with caplog.at_level(logging.INFO, "redraft"):
-        outcome, play = await perform(stage, quirk, face, tmp_path)
+        outcome, play = await perform(stage, quirk, face, folder)
     log = "\n".join(record.getMessage() for record in caplog.records)
-    assert not [*mistakes(quirk.right[face.role], face, outcome, play, log)]
+    assert [*mistakes(quirk.right[face.role], face, outcome, play, log)] == []
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.slow(but_each=3)
+@plays(in_batches=False)
+async def test_quirk(stage, caplog, quirk, face):
+    """What comes out is right."""
+    await check(stage, caplog, quirk, face)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.slow(but_each=5)
+@plays(in_batches=True)
+async def test_quirk_in_a_batch(stage, tmp_path, caplog, quirk, face):
+    """So it is for a row of a batch."""
+    await check(stage, caplog, quirk, face, tmp_path)
 
 
 # ---- the runner itself

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -31,6 +30,7 @@ from ..masking import (
     without_cause,
     without_secret_fields,
 )
+from ..parameters import merged
 from ..protocols import FORMATS, Reply, Request
 from ..reasoning import VisibleText
 from ..usage import NO_USAGE, current_entry
@@ -144,12 +144,6 @@ class Chat(ExtraBodyTools):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
 
-    def with_extra_body(self, parameters: Mapping[str, Any]) -> Chat:
-        """Return the same model with these parameters in the body of every request, besides those that it has."""
-        other = copy(self)
-        other._extra = self._extra | dict(parameters)  # noqa: SLF001  (of the same class)
-        return other
-
     @property
     def timeouts(self) -> Timeouts:
         """The timeouts of each request."""
@@ -241,8 +235,7 @@ class Chat(ExtraBodyTools):
         if self._is_openai:
             schema = without_length_bounds(request.schema) if request.schema else None
             request = replace(request, schema=schema, unsupported_parameters=request.unsupported_parameters | {"max_tokens"})
-        body = request_body(self.name, request, **parameters)
-        return without_none(body | extra_parameters(request, self._extra) if self._extra else body)
+        return complete_body(request_body(self.name, request, **parameters), request, self._extra)
 
     def parse_response(self, status: int, headers: Mapping[str, str], body: bytes, *, is_masked: bool = False) -> Reply:
         """Return the reply in a response. Raises ModelError if it is none.
@@ -375,6 +368,12 @@ def request_body(name: str, request: Request, **parameters: Any) -> dict[str, An
     for parameter in request.unsupported_parameters:
         body.pop(parameter, None)
     return body
+
+
+def complete_body(body: dict[str, Any], request: Request, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a body with a model's own parameters and those of the request, which win; what is None is left out."""
+    own = extra_parameters(request, extra) if extra else {}
+    return without_none(body | (merged(own, request.params) if request.params else own))
 
 
 TOOL_OFFER_PARAMETERS = ("tools", "tool_choice", "functions", "function_call")

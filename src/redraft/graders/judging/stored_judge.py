@@ -58,7 +58,8 @@ def judge_from_data(data: Mapping[str, Any]) -> Judge:
 
 def prompt_digest(judge: Judge) -> str:
     """Return a hash of everything that decides the prompts of a judge, whatever model answers them."""
-    return grader_fingerprint(replace(judge, name="judge", model=None, temperature=None, max_tokens=None), lambda _: "")
+    plain = replace(judge, name="judge", model=None, temperature=None, max_tokens=None, params=None)
+    return grader_fingerprint(plain, lambda _: "", no_limit=None)
 
 
 async def judge_prompts(judge: Judge, task: Task, candidate: Candidate) -> list[tuple[Message, ...]]:
