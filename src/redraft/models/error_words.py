@@ -48,7 +48,7 @@ _SIGNS: Mapping[Fault, _Signs] = {  # (the words are compiled only after an erro
         statuses=_REFUSED | {429},
     ),
     "model": _signs(
-        "model_not_found model_not_available invalid_model",
+        "model_not_found model_not_available invalid_model dedicated_endpoint_not_running",
         r"no such model|\bmodel not (exist|found)|\bmodel\b[^\n]{0,80} (does not|doesn't) exist|\bmodel\b[^\n]{0,80} not found",
         r"\b(invalid|unknown) model\b(?! (answer|output|response))|not a valid model|模型不存在",
         statuses=_REFUSED,
