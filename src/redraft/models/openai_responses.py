@@ -453,7 +453,7 @@ def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tupl
     """Return the class of an error, and whether its call may be retried."""
     fault = stated_fault(status, error_body.codes, error_body.text)
     is_account = status in {401, 402} or (status == 403 and fault != "filter")
-    if is_account or fault == "account" or error_body.is_used_up(status, wait):
+    if is_account or fault in {"key", "money"} or error_body.is_used_up(status, wait):
         return AuthenticationError, False
     if status in {404, 405, 410} or fault == "model":
         return ModelUnavailableError, False
