@@ -144,8 +144,9 @@ def stated_error(part: Any) -> Any:
 def _minimax_error(part: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the error in the field that MiniMax adds to each answer; 0 is its code for success."""
     state = part.get("base_resp")
-    is_error = isinstance(state, Mapping) and state.get("status_code")
-    return {"code": state["status_code"], "message": state.get("status_msg")} if is_error else None
+    if isinstance(state, Mapping) and state.get("status_code"):
+        return {"code": state["status_code"], "message": state.get("status_msg")}
+    return None
 
 
 _ERRORS_IN_ANSWERS = {RateLimitError, AuthenticationError, ContentFilterError, ContextLengthError}
