@@ -22,6 +22,7 @@ TEXT = "A qubit is a quantum bit."
 VERDICT = '{"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": false}'
 ANSWERS = {"writer": TEXT, "judge": VERDICT}
 COUNTS = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30}
+MAX_REQUESTS = 500  # of one play
 PIECE = 7  # characters of a text in one event of a stream
 
 
@@ -203,9 +204,11 @@ class Play:
     turns: int = 0
 
     def answer(self, body: dict[str, Any]) -> bytes:
-        """Record a request and return the response to it."""
+        """Record a request and return the response to it; after very many a wrong key ends what would go on for ever."""
         self.requests.append(body)
         self.times.append(self.clock.now)
+        if len(self.requests) > MAX_REQUESTS:
+            return fs.error(401, f"more than {MAX_REQUESTS} requests")
         return response(self._next_reply(body), body, ANSWERS[self.role])
 
     @property
