@@ -10,6 +10,7 @@ import sys
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ settings.load_profile("suite")
 TINY = Path(__file__).parent / "wire" / "tiny.py"
 SKIPPED = "redraft/skipped"  # in pytest's cache
 LOCAL = ("127.", "::1", "localhost")
+HOMES = count()
 FOREIGN = ("REDRAFT_", "OPENAI_", "ANTHROPIC_", "OLLAMA_")
 LONGEST = (  # files that run first, the longest before the others, so that no worker ends long after the rest
     "test_chaos.py",
@@ -154,7 +156,9 @@ def bare_environment(monkeypatch, tmp_path_factory):
     for name in list(os.environ):
         if name.startswith(FOREIGN) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path_factory.mktemp("home", numbered=True)))
+    home = tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"  # (`mktemp` would list all of them for each test)
+    home.mkdir()
+    monkeypatch.setenv("REDRAFT_HOME", str(home))
 
 
 @pytest.fixture(scope="session")

@@ -6,15 +6,16 @@ They know nothing of the session: what it keeps of them, such as the roles of a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import ConfigError
+from .jsontext import dumps
 from .middleware import BudgetTracker, ConcurrencyLimit, EndpointCapabilities, limit_concurrency, meter, with_cost
 from .middleware.adapt import adapt
 from .middleware.cache import cache
@@ -26,8 +27,9 @@ from .middleware.timeout import MAX_WAIT, timeout
 from .models.endpoint_url import redacted_url
 from .models.pricing import FREE, Price, price_of
 from .options import Options
+from .parameters import SAMPLING, merged, without_sampling
 from .perform import ModelClient
-from .protocols import Call, Model
+from .protocols import Call, Model, Reply, Request
 from .telemetry import call_target, record_calls
 
 if TYPE_CHECKING:
@@ -62,11 +64,14 @@ class SessionClients:
         self.budget_tracker = BudgetTracker(self.options.budget)
         self._limiter = ConcurrencyLimit(self.options.max_in_flight)
 
-    def client_for(self, model: Any) -> ModelClient:
-        """Return the client of a model: its call inside timeout, limit, budget, adaptation, retry and cache."""
+    def client_for(self, model: Any, params: Mapping[str, Any] | None = None) -> ModelClient:
+        """Return the client of a model: its call inside timeout, limit, budget, adaptation, retry and cache.
+
+        `params` are further parameters of its calls; those of a request win.
+        """
         if id(model) not in self._clients:
             self._clients[id(model)] = (model, self._wrap_model(self._connect(model)))
-        return self._clients[id(model)][1]
+        return with_params(self._clients[id(model)][1], params)
 
     def _connect(self, model: Any) -> Model:
         """Return the connected model, which `close` closes."""
@@ -76,11 +81,12 @@ class SessionClients:
 
     def writing_client(self, models: Sequence[Any]) -> ModelClient:
         """Return the client that calls the first of several models that is in service. Raises ConfigError."""
+        params = self.options.model_params
         if len(models) == 1:
-            return self.client_for(models[0])
+            return self.client_for(models[0], params)
         if id(models) not in self._clients:
             self._clients[id(models)] = (models, self._wrap_models([self._connect(model) for model in models]))
-        return self._clients[id(models)][1]
+        return with_params(self._clients[id(models)][1], params)
 
     def _wrap_models(self, models: Sequence[Model]) -> ModelClient:
         from .middleware.failover import Availability, FailoverModel, fail_over  # most runs have one model
@@ -162,6 +168,26 @@ class SessionClients:
             for given, model in self._connected.values():
                 if given is not model and (closes := getattr(model, "aclose", None)):
                     closing.push_async_callback(closes)
+
+
+def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelClient:
+    """Return a client whose requests have these parameters where they have none of their own.
+
+    A `temperature` also replaces one of 0, which is the default of judges. The parameters are part of its identity.
+    """
+    if not params:
+        return client
+    call, rest = client.call, without_sampling(params)
+
+    def call_with_params(request: Request) -> Awaitable[Reply]:
+        changes: dict[str, Any] = {"params": merged(rest, request.params or {})} if rest else {}
+        for name in SAMPLING:
+            if name in params and not getattr(request, name):
+                changes[name] = params[name]
+        return call(replace(request, **changes))
+
+    identity = f"{client.identity} {dumps(params, sort_keys=True).decode()}"
+    return replace(client, call=call_with_params, identity=identity)
 
 
 def endpoint_label(model: Model) -> str:

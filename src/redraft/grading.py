@@ -205,6 +205,7 @@ class GradeSettings(TypedDict, total=False):
     budget: Budget | None
     deadline: float | None
     on_record: Callable[[Record], object] | None
+    judge_params: Mapping[str, Any] | None
     timeout: float | None
     retries: int
     max_in_flight: int

@@ -15,6 +15,7 @@ from .documents import read_small_text
 from .errors import ConfigError
 from .graders.execution import CodeExecution
 from .middleware import Budget
+from .parameters import SAMPLING
 from .plans import NoiseAwarePlan, Plan
 from .plans.prompts import Prompts
 from .plans.self_refine import SelfRefine
@@ -45,6 +46,11 @@ class Options(OptionFields):
     def __post_init__(self) -> None:
         check_settings(OptionFields, self)
         object.__setattr__(self, "answer", as_answer_form(self.answer))
+        for name in SAMPLING:
+            value, given = getattr(self, name), (self.model_params or {}).get(name)
+            if None not in (value, given) and value != given:
+                raise ConfigError(f"{name}={value} and {given} in model_params: give it once")
+            object.__setattr__(self, name, given if value is None else value)
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise checks.invalid_argument("budget", "a Budget, such as Budget(calls=10)", self.budget)
         object.__setattr__(self, "priors", _load_priors(self.priors))

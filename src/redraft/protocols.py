@@ -56,6 +56,7 @@ class Request:
       `max_completion_tokens`).
     - `tools`, `tool_choice`: functions that the model may or must call, in OpenAI's form.
     - `top_logprobs`: asks for the log-probabilities of so many alternatives of each token; None asks for none.
+    - `params`: further parameters for the body of the request (see `redraft.parameters`); None as a value leaves one out.
     - `is_generation`: it asks for an answer to the task and not for a grade; only then are the model's own tools offered.
     - `original`: the request before `max_tokens` was lowered to fit a budget; the cache uses it.
     """
@@ -74,6 +75,7 @@ class Request:
     is_generation: bool = False
     original: Request | None = field(default=None, repr=False)
     top_logprobs: int | None = None
+    params: Mapping[str, Any] | None = None
 
     @property
     def is_judgement(self) -> bool:
@@ -97,6 +99,7 @@ class Request:
             self.is_generation,
             self.original,
             self.top_logprobs,
+            self.params,
         )
 
 

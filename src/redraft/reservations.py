@@ -241,7 +241,8 @@ class Reservations:
             size = self._task_size.plus(PromptSize(instruction_bytes(grader) if measured is None else measured, messages=2)).plus(
                 text
             )
-            yield client.costs.grade_cost(size, getattr(grader, "max_tokens", None), JUDGE_TOKEN_FACTOR)
+            limit, is_judge = getattr(grader, "max_tokens", None), hasattr(grader, "max_tokens")
+            yield client.costs.grade_cost(size, limit, JUDGE_TOKEN_FACTOR, schema=is_judge)
 
     def _note_grade(self, step: Grade | Compare, pending: PendingGrades, prompt: int, record: Record) -> None:
         """Record the bytes of the longest prompt, the calls and the duration of a grade."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -30,6 +30,7 @@ from .models import connect
 from .models.registry import alternative_models
 from .options import Options
 from .own_code import is_own
+from .parameters import merged, without_sampling
 from .perform import ModelClient, Roles, Sampling
 from .plans import Plan
 from .protocols import Call, Grader, Model
@@ -123,6 +124,12 @@ class Session:
     def capabilities(self) -> EndpointCapabilities:
         """What is known of the models, which all clients share."""
         return self.clients.capabilities
+
+    @property
+    def judge_params(self) -> Mapping[str, Any]:
+        """The parameters of the judge's calls: if the model that writes judges, its own are beneath them."""
+        own = self.options.judge_params or {}
+        return own if self.judge is not None else merged(without_sampling(self.options.model_params or {}), own)
 
     def setup(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> TaskSetup:
         """Return what tasks with these requirements, and with tests or without, share; it is cached. Raises ConfigError."""
@@ -461,7 +468,8 @@ def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Ro
     writers = alternative_models(session.writer)
     writing = _client_for_argument(partial(session.clients.writing_client, writers), "model") if writers else None
     judge = session.judge if session.judge is not None else next(iter(writers), None)
-    judging = _client_for_argument(partial(session.clients.client_for, judge), "judge") if judge is not None else None
+    make_judge = partial(session.clients.client_for, judge, session.judge_params)
+    judging = _client_for_argument(make_judge, "judge") if judge is not None else None
     clients = {member.name: _grader_client(session, grader, judging, model_free=member.model_free) for member, grader in members}
     requirements: list[Any] = [grader.requirement for _, grader in members if isinstance(grader, RequirementGrader)]
     answer = options.answer

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, 
 
 from . import checks
 from .errors import ConfigError
+from .parameters import check_parameters
 
 if TYPE_CHECKING:
     from .core.records import Record
@@ -41,6 +42,7 @@ GRADE_SETTINGS = (  # the settings of `refine` that `grade` has, too
     "budget",
     "deadline",
     "on_record",
+    "judge_params",
     "timeout",
     "retries",
     "max_in_flight",
@@ -59,6 +61,8 @@ CALIBRATION_SETTINGS = (  # the settings of `calibrate`
     "temperature",
     "max_tokens",
     "seed",
+    "model_params",
+    "judge_params",
     "timeout",
     "retries",
     "max_in_flight",
@@ -73,6 +77,7 @@ CALIBRATION_SETTINGS = (  # the settings of `calibrate`
 VALIDATION_SETTINGS = (  # the settings of `validate`
     "budget",
     "deadline",
+    "judge_params",
     "timeout",
     "retries",
     "max_in_flight",
@@ -209,6 +214,14 @@ class Instance:
             checks.instance(name, value, self.expected)
         if not all(callable(getattr(value, method, None)) for method in self.methods):
             raise checks.invalid_argument(name, self.expected, value)
+
+
+class Parameters:
+    """Further parameters of a model's calls by name."""
+
+    def check(self, name: str, value: Any, *, optional: bool) -> None:
+        if value is not None or not optional:
+            check_parameters(name, value)
 
 
 class PriceTable:
@@ -406,6 +419,20 @@ class OptionFields:
     temperature: float | None = setting(None, Number(), "Sampling temperature of the model that writes.", metavar="T")
     max_tokens: int | None = setting(None, WholeNumber(1), "Maximum number of tokens in one answer.", metavar="N")
     seed: int | None = setting(None, WholeNumber(), "Random seed, for models that support one.", metavar="N")
+    model_params: Mapping[str, Any] | None = setting(
+        None,
+        Parameters(),
+        "Further parameters of the model that writes, such as {'top_p': 0.9}, which its endpoint takes.",
+        detail="On the command line: `--model-param NAME=VALUE`, repeatable. See [Parameters](models.md#parameters).",
+        **PYTHON_ONLY,
+    )
+    judge_params: Mapping[str, Any] | None = setting(
+        None,
+        Parameters(),
+        "Parameters of the model that judges, such as {'reasoning_effort': 'low', 'max_tokens': 8192}.",
+        detail="On the command line: `--judge-param NAME=VALUE`, repeatable.",
+        **PYTHON_ONLY,
+    )
     timeout: float | None = setting(
         600.0, Number(0, exclusive=True), "Maximum duration of one call, in seconds.", optional=True, metavar="SECONDS"
     )
@@ -637,6 +664,8 @@ class Settings(TypedDict, total=False):
     temperature: float | None
     max_tokens: int | None
     seed: int | None
+    model_params: Mapping[str, Any] | None
+    judge_params: Mapping[str, Any] | None
     timeout: float | None
     retries: int
     max_in_flight: int

@@ -93,7 +93,7 @@ def http(body=b"", status=200, content_type="application/json", **headers) -> by
     """Return a complete response with any body."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     fields = {"Content-Type": content_type, "Content-Length": str(len(body))}
-    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    fields |= {name.replace("_", "-") if name.isidentifier() else name: value for name, value in headers.items()}
     return f"HTTP/1.1 {status} Whatever\r\n{_header_lines(fields)}\r\n".encode() + body
 
 

@@ -1,4 +1,4 @@
-"""How answers end: a failed answer never passes for a whole one, whatever the server calls its end and wherever it says so."""
+"""How answers end: a failed answer never passes for a whole one, whatever the server calls its end and wherever it says so. (What users see: `quirks/`.)"""
 
 import json
 
@@ -209,63 +209,7 @@ async def test_cut_in_other_words_is_marked(faults, ask):
         assert (reply.truncated, reply.finish_reason) == (True, "length")
 
 
-# ---- what users see
-
-BROKEN = {
-    "an error in the choice": whole("error", error=ERROR),
-    "an unknown end": whole("future_reason"),
-    "an error beside the choices": fs.http(fs.completion(HALF) | {"error": ERROR}),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-async def test_a_failed_answer_is_asked_for_again(faults, name):
-    """In a refinement the next reply is the answer, and both calls are counted."""
-    faults.says(BROKEN[name], fs.good(WHOLE))
-    result = await redraft.refine("q", Chat("m", faults.url), "words:1-50", max_iterations=0)
-    assert (result.value, result.usage.calls, result.usage.output_tokens) == (WHOLE, 2, 6)
-
-
-async def test_an_unknown_end_is_asked_for_once_more(faults):
-    """A server that always ends so costs two calls, and its word is in the error."""
-    faults.says(BROKEN["an unknown end"])
-    with pytest.raises(BadResponseError, match="'future_reason'"):
-        await redraft.refine("q", Chat("m", faults.url), "words:1-50", max_iterations=0)
-    assert len(faults.requests) == 2
-
-
-async def test_a_failed_row_is_redone(faults, tmp_path):
-    """A row whose first answer failed has the answer that came next."""
-    faults.says(BROKEN["an error in the choice"], fs.good(WHOLE))
-    out = tmp_path / "out.jsonl"
-    await redraft.batch([{"prompt": "q"}], out, Chat("m", faults.url), "words:1-50", max_iterations=0)
-    (row,) = map(json.loads, out.read_text().splitlines())
-    assert row["best"] == WHOLE
-
-
-VERDICT = '{"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": false}'
-
-
-async def test_a_failed_verdict_is_no_verdict(faults):
-    """However complete it looks; the next one counts."""
-    judge = redraft.Judge({"truth": "It is true."})
-    faults.says(whole("error", VERDICT.replace("4", "5"), error=ERROR), fs.good(VERDICT))
-    assert (await redraft.grade(("q", "a"), judge, Chat("m", faults.url))).score == 0.8
-    faults.says(whole("error", VERDICT, error={"code": 400, "message": "bad"}))
-    with pytest.raises((GradingError, ModelError), match="bad"):
-        await redraft.grade(("q", "a"), judge, Chat("m", faults.url))
-
-
-async def test_a_judge_that_reasons_too_long_is_asked_with_more_room(faults):
-    """Once, with twice the tokens; then the error says what to raise."""
-    judge = redraft.Judge({"truth": "It is true."}, max_tokens=100)
-    cut = fs.good("", "length", reasoning_content="Let me think")
-    faults.says(cut, fs.good(VERDICT))
-    assert (await redraft.grade(("q", "a"), judge, Chat("m", faults.url))).score == 0.8
-    faults.says(cut)
-    with pytest.raises((GradingError, ModelError), match="raise max_tokens"):
-        await redraft.grade(("q", "b"), judge, Chat("m", faults.url))
-    assert [request.body["max_tokens"] for request in faults.requests] == [100, 200, 100, 200]
+# ---- models of the user
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,14 @@ def note_options(options: Mapping[str, Sequence[str]]) -> None:
     _format.options = options
 
 
-OPTIONS_BY_ARGUMENT = {"graders": "grader", "requirements": "require", "prices": "price", "columns": "column"}
+OPTIONS_BY_ARGUMENT = {
+    "graders": "grader",
+    "requirements": "require",
+    "prices": "price",
+    "columns": "column",
+    "model_params": "model_param",
+    "judge_params": "judge_param",
+}
 _QUOTED = re.compile(r"((?<!\w)'[^']*'(?!\w)|(?<!\w)\"[^\"]*\"(?!\w))")
 _FROM_PYTHON = re.compile(r" \(from Python: [^()]*\)")
 # "resume=True (--resume)", "overwrite (--overwrite)"; bounded, since a message may quote any text

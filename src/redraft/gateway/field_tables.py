@@ -1,29 +1,15 @@
-"""The names of fields, tools and parts of contents that choose where a request goes, or that cost more than its text.
+"""The names of fields, tools and parts of contents that cost more than the text of a request.
 
-They are of all protocols, and of the providers, routers and servers that may be behind a model. `request_costs` has the rules.
+They are of all protocols, and of the providers, routers and servers that may be behind a model. `request_costs` has the rules, and
+`redraft.parameters` the fields that choose where a request goes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-ROUTING_FIELDS = frozenset(
-    (
-        *("models", "fallbacks", "fallback_models", "route", "provider", "providers", "preset", "model_list", "engine"),
-        *("providerOptions", "allowed_model_region"),
-        *("user_config", "deployment_id", "specific_deployment", "base_model", "context_window_fallback_dict"),
-        *("custom_llm_provider", "lora_path", "adapter_id", "adapter_source"),
-        *("api_base", "base_url", "api_version", "api_type", "headers", "extra_headers", "extra_query", "extra_body"),
-        *("provider_specific_header", "kv_transfer_params", "bootstrap_host", "bootstrap_port", "data_sources"),
-        *("api_key", "api_token", "organization", "litellm_credential_name", "azure_ad_token", "client_id", "client_secret"),
-        *("tenant_id", "region_name", "vertex_project", "vertex_location", "vertex_credentials", "langfuse_host"),
-        *("aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_session_name", "aws_profile_name"),
-        *("aws_role_name", "aws_web_identity_token", "aws_sts_endpoint", "aws_region_name", "aws_bedrock_runtime_endpoint"),
-    )
-)
-"""Fields by which routers, proxies and servers let a client choose the model, the host or the credentials."""
 PRICED_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "default", "standard", "standard_only", "on_demand", "flex"),
     "speed": ("standard",),
@@ -139,16 +125,6 @@ TOOL_LISTS = frozenset(("additional_tools", "tool_search_output", "tool_addition
 """Types of items that add tools to a conversation."""
 
 
-def plain_name(name: str) -> str:
-    """Return the name of a field as servers find it that regard neither case nor the signs between words."""
-    return name.casefold().replace("_", "").replace("-", "")
-
-
 def is_usual(names: str) -> bool:
     """Whether names of fields are ASCII without capitals, as those of all protocols are."""
     return names.isascii() and names == names.lower()
-
-
-def plain_names(names: Iterable[str]) -> Mapping[str, str]:
-    """Return names of a table by what `plain_name` makes of them."""
-    return {plain_name(name): name for name in names}

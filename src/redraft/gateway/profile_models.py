@@ -17,19 +17,12 @@ from ..models import connect
 from ..models.http_client import Timeouts
 from ..models.openai_chat import Chat
 from ..models.registry import configured_proxy, connect_endpoint
+from ..parameters import merged
 from ..protocols import Call, Model, Reply, Request
 from .config import ServedModel
 from .exchange import invalid_request
 
 FIRST_CALLS, MAX_CALLS = 64, 1024  # calls in flight at an endpoint: at first, and at most
-PROVIDER_PARAMETERS = {  # of OpenAI's chat protocol, with their names in pydantic-ai's settings
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "stop": "stop_sequences",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "parallel_tool_calls": "parallel_tool_calls",
-}
 
 
 class ConnectedModels:
@@ -106,8 +99,9 @@ class WriterModel:
     """
 
     def __init__(self, model: Model, parameters: Mapping[str, Any], drafts: int) -> None:
+        _check_parameters(model, parameters)
         self.identity, self.name = model.identity, model.name
-        self._model, self._drafts = with_parameters(model, parameters), drafts
+        self._model, self._parameters, self._drafts = model, parameters, drafts
 
     def __getattr__(self, name: str) -> Any:
         """Return an optional attribute of a model, such as its `formats` or `base_url`."""
@@ -115,6 +109,8 @@ class WriterModel:
 
     async def complete(self, request: Request) -> Reply:
         """Send a request and return the reply. Raises ModelError."""
+        if self._parameters:
+            request = replace(request, params=merged(request.params or {}, self._parameters))
         if request.tools and request.sample_index >= self._drafts:
             return _without_tool_calls(await self._model.complete(replace(request, tool_choice="none")), self.name)
         return await self._model.complete(request)
@@ -127,21 +123,12 @@ def _without_tool_calls(reply: Reply, name: str) -> Reply:
     return replace(reply, tool_calls=())
 
 
-def with_parameters(model: Model, parameters: Mapping[str, Any]) -> Model:
-    """Return a model that sends these parameters of OpenAI's chat protocol with every request. Raises GatewayError."""
-    if not parameters:
-        return model
+def _check_parameters(model: Model, parameters: Mapping[str, Any]) -> None:
+    """Raise GatewayError 400 for parameters of OpenAI's chat protocol that a model does not take."""
     if isinstance(model, Chat):
-        return model.with_extra_body(parameters)
-    with_settings = getattr(model, "with_settings", None)
-    if with_settings is None:
-        raise invalid_request(next(iter(parameters)), f"{next(iter(parameters))!r} cannot be passed on to {model.name}")
+        return
+    taken = getattr(model, "parameters", ())
     for name in parameters:
-        if name not in PROVIDER_PARAMETERS:
-            allowed = ", ".join(PROVIDER_PARAMETERS)
-            raise invalid_request(name, f"{name!r} cannot be passed on to {model.name}, which takes {allowed}")
-    settings = {PROVIDER_PARAMETERS[name]: value for name, value in parameters.items()}
-    if isinstance(stop := settings.get("stop_sequences"), str):
-        settings["stop_sequences"] = [stop]
-    changed: Model = with_settings(settings)
-    return changed
+        if name not in taken:
+            which = f", which takes {', '.join(taken)}" if taken else ""
+            raise invalid_request(name, f"{name!r} cannot be passed on to {model.name}{which}")

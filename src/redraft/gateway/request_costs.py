@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..checks import format_value
+from ..parameters import ROUTING_FIELDS, plain_name, plain_names
 from .config import ServedModel
 from .exchange import GatewayError, WireName, invalid_request
 from .field_tables import (
@@ -35,7 +36,6 @@ from .field_tables import (
     PART_NAMES,
     PLAIN_PARTS,
     PRICED_FIELDS,
-    ROUTING_FIELDS,
     SHELL_OUTPUT,
     STORED_PARTS,
     TEXT_PARTS,
@@ -44,8 +44,6 @@ from .field_tables import (
     WORD_FIELDS,
     WORDS,
     is_usual,
-    plain_name,
-    plain_names,
 )
 from .request_fields import DENIED_PARAMETERS, MAX_NAME_CHARS, NOTHING, is_set
 from .stream_usage import LONG_CACHE_SURCHARGE, SHORT_CACHE_SURCHARGE

@@ -14,11 +14,11 @@ from ..checks import format_value, unknown_name_message
 from ..core.task import Message, as_messages
 from ..errors import ConfigError
 from ..jsontext import check_bounds, dumps, first_duplicate
+from ..parameters import ROUTING_FIELDS
 from ..requirements import parse as parse_requirement
 from ..settings import Flag, Number, Text, ValueKind, WholeNumber
 from .body_worker import MAX_BODY_VALUES
 from .exchange import RequestOptions, invalid_request
-from .field_tables import ROUTING_FIELDS
 
 MAX_NAME_CHARS = 256  # of a model, a function or a parameter
 MAX_SCHEMA_BYTES = 262_144

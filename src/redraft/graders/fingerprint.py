@@ -34,19 +34,22 @@ from ..protocols import Model
 MAX_DEPTH = 40  # levels of nesting
 CLASS_ATTRIBUTE_TYPES = (FunctionType, bool, int, float, str, Mapping, list, tuple, set, frozenset)
 CACHED_FUNCTION_TYPE = type(functools.cache(hash))
+EARLIER_MAX_TOKENS = 2048
+"""The `max_tokens` of judges when they had one by default. What they said within it holds without it, so fingerprints are the same."""
 CYCLE_MARKER = "itself"  # replaces a value inside itself
 
 IdentityOf: TypeAlias = Callable[[Any], str | None]
 NamedValues: TypeAlias = Iterable[tuple[str, Any]]
 
 
-def grader_fingerprint(grader: Any, identity_of: IdentityOf) -> str:
+def grader_fingerprint(grader: Any, identity_of: IdentityOf, *, no_limit: int | None = EARLIER_MAX_TOKENS) -> str:
     """Return 16 hex digits for a grader, a plan or an editor.
 
-    `identity_of(model)` returns the identity of a model that a grader names; for None, that of the judge.
+    `identity_of(model)` returns the identity of a model that a grader names; for None, that of the judge. `no_limit` stands for
+    the `max_tokens` of a grader that sets none.
     """
     try:
-        return Hasher(identity_of).digest(grader)[:16]
+        return Hasher(identity_of, no_limit=no_limit).digest(grader)[:16]
     except NotHashable:
         return uuid4().hex[:16]
 
@@ -64,6 +67,7 @@ class Hasher:
     """
 
     identity_of: IdentityOf
+    no_limit: int | None = EARLIER_MAX_TOKENS
     strict: bool = False
     in_set: bool = False
     depth: int = 0
@@ -160,14 +164,19 @@ class Hasher:
             return ["model", self.digest(value.identity)]
         if _is_grader(value):
             model = self.identity_of(getattr(value, "model", None)) if _calls_model(value) else None
-            return [*self._attribute_components(value), self.digest(getattr(value, "prompt_texts", "")), model]
+            params = getattr(value, "params", None) if is_own(kind) else None
+            own = [*self._attribute_components(value), self.digest(getattr(value, "prompt_texts", "")), model]
+            return [*own, self.digest(params)] if params else own
         if lenient or (not self.strict and (is_dataclass(value) or _has_call_method(kind))):
             return self._attribute_components(value)
         return [self.digest(kind), *self._copy_components(value)]
 
     def _attribute_components(self, value: Any) -> list[Any]:
         """Return the hashes of an object's class and of its attributes."""
-        return [self.digest(type(value)), *self.item_digests(_attributes(value), required=is_own(type(value)))]
+        attributes = _attributes(value)
+        if is_own(type(value)) and _calls_model(value):
+            attributes = [(name, self.no_limit if (name, held) == ("max_tokens", None) else held) for name, held in attributes]
+        return [self.digest(type(value)), *self.item_digests(attributes, required=is_own(type(value)))]
 
     def _copy_components(self, value: Any) -> list[Any]:
         """Return the hashes of what the `copy` protocol would make a copy of the object from."""

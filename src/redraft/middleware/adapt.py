@@ -23,7 +23,7 @@ from ..log import log
 from ..protocols import FORMATS, Call, Format, Reply, Request
 from ..usage import NO_USAGE, Usage
 from .cache import cache_key
-from .endpoint_errors import MALFORMED_STATUSES, RequestPart, is_bad_answer, is_refusal, refused_part, rejects_images
+from .endpoint_errors import MALFORMED_STATUSES, RequestPart, is_bad_answer, is_fatal, is_refusal, refused_part, rejects_images
 from .messages import Messages, fold_later_system, fold_system, has_images, merge_adjacent, start_with_user, without_images
 
 MIN_FAILURES = 3  # requests that must fail in a format that no refusal names, before it is given up
@@ -404,7 +404,7 @@ def _format_verdict(error: ModelError, request: Request, capabilities: ModelCapa
     part = refused_part(error, request)
     if part == "format":
         return "doubtful" if error.status in {500, 501} and capabilities.is_proven(request.format) else "refused"
-    if part is not None or not is_refusal(error):
+    if part is not None or not is_refusal(error) or is_fatal(error):
         return None
     if is_bad_answer(error) or error.status in MALFORMED_STATUSES:
         return "doubtful"

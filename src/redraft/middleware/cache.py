@@ -31,6 +31,7 @@ def cache_key(identity: str, request: Request) -> str:
         *sorted(request.unsupported_parameters),
         *([request.tools, request.tool_choice] if request.tools else ()),
         *(["top_logprobs", request.top_logprobs] if request.top_logprobs else ()),
+        *(["params", request.params] if request.params else ()),
     )
     try:
         text = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)

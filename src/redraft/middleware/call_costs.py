@@ -408,14 +408,14 @@ class CostEstimator:
         least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
         return least, min(most, max(least, tokens.expected_answer_tokens(schema=schema))), most
 
-    def grade_cost(self, size: PromptSize, max_answer_tokens: int | None, shown_per_token: float) -> CostEstimate:
+    def grade_cost(self, size: PromptSize, max_answer_tokens: int | None, shown_per_token: float, *, schema: bool) -> CostEstimate:
         """Return what a call that grades a text may cost; `per_token` of the result is for each token of that text.
 
         `size` is the prompt without the text, and `shown_per_token` the tokens of the prompt for each token of the text. The
-        answer follows a schema and has at most `max_answer_tokens`; None: it is free text.
+        answer has at most `max_answer_tokens` (None: no limit); `schema`: it follows one, and is no free text.
         """
         tokens = self.token_estimator
-        answer = min(max_answer_tokens or inf, tokens.expected_answer_tokens(schema=max_answer_tokens is not None))
+        answer = min(max_answer_tokens or inf, tokens.expected_answer_tokens(schema=schema))
         answer = answer if self._writes_text else 1
         each = self._per_token
         prompts = {name: amount + answer * each[name] for name, amount in self._prompt_amounts(tokens.tokens(size)).items()}

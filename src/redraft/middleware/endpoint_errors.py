@@ -115,7 +115,7 @@ def _search(*patterns: str) -> Callable[[str], re.Match[str] | None]:
 
 _NEGATION = _search(
     r"\b(not|n't|cannot|never|no longer)\b[^.]{0,40}\b(support|permit|allow|enabl|availab|accept|take|valid|recogni|implement)",
-    r"unsupported|unrecogni[sz]ed|unknown|unexpected|deprecated|extra (inputs|fields|keys)|extra_forbidden|invalid",
+    r"cannot both be|unsupported|unrecogni[sz]ed|unknown|unexpected|deprecated|extra (inputs|fields|keys)|extra_forbidden|invalid",
     r"must (be|contain)|type is unavailable",
     r"only .{0,40}(supported|allowed)|(fail(ed)?|unable) to (parse|convert|compile|initialize)|conversion failed",
 )
@@ -153,6 +153,12 @@ _SYSTEM = _search(
     r"only ['\"]?user\b[^.]{0,40}\b(supported|allowed|valid)|\brole\b[^.]{0,60}(should|must) be .{0,12}user",
     r"\b(in)?valid role|unknown role",
 )
+
+
+_MAX_TOKENS = _search(
+    r"max_?(completion_|new_|output_)?tokens|(completion|output) tokens|in the completion|context (length|window)"
+)
+_WINDOW = _search(r"context|input tokens|`inputs`|in the (completion|messages|prompt)")
 
 
 def refused_part(error: ModelError, request: Request) -> RequestPart | None:
@@ -196,6 +202,20 @@ def rejects_images(error: ModelError) -> bool:
     """Whether an endpoint that answers without images refuses all images, not just this one, and is not in trouble."""
     message = server_message(error)
     return bool(_REJECTS_IMAGES(message)) or (not _IMAGES(message) and (error.status or 500) < 500)
+
+
+def refuses_max_tokens(error: ModelError) -> bool:
+    """Whether an endpoint refuses the number of tokens that an answer may have, alone or with those of the prompt."""
+    return error.status in {400, 422} and bool(_MAX_TOKENS(server_message(error)))
+
+
+def stated_max_tokens(error: ModelError, refused: int) -> int | None:
+    """Return the most tokens of an answer that a refusal of `refused` states; None if it states none, or those of the window."""
+    message = server_message(error)
+    if _WINDOW(message):
+        return None
+    numbers = [int(digits.replace(",", "")) for digits in re.findall(r"(?<![\w.,])\d[\d,]{0,9}\b(?!\.\d)", message)]
+    return max((number for number in numbers if 1 < number < refused), default=None)
 
 
 def server_message(error: ModelError) -> str:

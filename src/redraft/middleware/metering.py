@@ -6,7 +6,6 @@ The rules are in `budget`, the estimates in `call_costs`.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,8 +16,7 @@ from ..protocols import Call, Reply, Request
 from ..usage import NO_USAGE, CallLedger, LedgerEntry, Usage, current_ledger, sum_usage
 from .budget import RESERVATION, BudgetTracker, Grant, Reservation
 from .call_costs import MIN_ANSWER_TOKENS, CostEstimate, CostEstimator, Pricing, PromptSize, request_size
-
-_MAX_TOKENS_REFUSED = r"max_?(completion_|new_|output_)?tokens|completion tokens|in the completion|context length"
+from .endpoint_errors import refuses_max_tokens
 
 
 def with_cost(call: Call, pricing: Pricing | None, check: Callable[[Request, Reply], Reply] | None = None) -> Call:
@@ -203,9 +201,9 @@ class MeteredCall:
 
     def lower_max_tokens(self, error: ModelError) -> bool:
         """Halve `max_tokens` if the endpoint refused it and the caller did not set it. Return whether to repeat the call."""
-        refused = error.status in {400, 422} and re.search(_MAX_TOKENS_REFUSED, str(error), re.IGNORECASE)
         granted = self.granted_max_tokens
-        if not refused or self.request.max_tokens is not None or granted is None or granted < 2 * MIN_ANSWER_TOKENS:
+        is_own = self.request.max_tokens is not None
+        if is_own or granted is None or granted < 2 * MIN_ANSWER_TOKENS or not refuses_max_tokens(error):
             return False
         self.max_tokens_cap = granted // 2
         return True

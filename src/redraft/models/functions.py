@@ -43,6 +43,8 @@ class CallableModel:
         return f"CallableModel({self.name!r})"
 
     async def complete(self, request: Request) -> Reply:
+        if request.params:
+            raise ConfigError(f"{next(iter(request.params))!r} cannot be passed on to {self.name}, which is a function of messages")
         tool_arguments = self._tool_arguments(request)
         try:
             answer = await call_function(self._fn, [dict(m) for m in request.messages], **tool_arguments)

@@ -17,6 +17,7 @@ from ..errors import ConfigError
 from ..jsontext import replace_lone_surrogates
 from ..log import log
 from ..masking import Mask, answer_mask, without_cause, without_secret_fields
+from ..parameters import merged
 from ..protocols import FORMATS, Format, Reply, Request
 from ..usage import Usage
 from .client_errors import model_error
@@ -94,9 +95,13 @@ class LangChainModel(ExtraBodyTools):
     def _keywords(self, request: Request) -> dict[str, Any]:
         """Return the bound parameters, and the response format.
 
-        It goes into the body directly: as a parameter of LangChain's it raises an error for an answer that is cut off.
+        The parameters of the request win over bound ones. To an OpenAI-compatible model they go into the body, and so does the
+        response format: directly: as a parameter of LangChain's it raises an error for an answer that is cut off.
         """
         own = extra_parameters(request, self._extra)
+        if request.params:
+            further = request.params if "json_schema" not in self.formats else {"extra_body": request.params}
+            own = merged(own, further)
         schema = without_length_bounds(request.schema) if request.schema else None
         asked = response_format(Request((), schema=schema, format=request.format))
         if asked is None or "json_schema" not in self.formats:

@@ -22,7 +22,7 @@ from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..jsontext import replace_lone_surrogates
 from ..protocols import FORMATS, Reply, Request
 from .http_client import REFUSED_USAGE
-from .openai_chat import ExtraBodyTools, extra_parameters, request_body, without_none
+from .openai_chat import ExtraBodyTools, complete_body, request_body
 from .openai_responses import ErrorBody, error_from_status, read_reply, shorten
 from .pricing import FREE
 from .sse import StreamAssembler
@@ -84,7 +84,7 @@ class LocalModel(ExtraBodyTools):
         )
 
     async def complete(self, request: Request) -> Reply:
-        body = replace_lone_surrogates(without_none(request_body(self.name, request) | extra_parameters(request, self._extra)))
+        body = replace_lone_surrogates(complete_body(request_body(self.name, request), request, self._extra))
         stop = Event()
         loop = asyncio.get_running_loop()
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -31,6 +30,7 @@ from ..masking import (
     without_cause,
     without_secret_fields,
 )
+from ..parameters import merged
 from ..protocols import FORMATS, Reply, Request
 from ..reasoning import VisibleText
 from ..usage import NO_USAGE, current_entry
@@ -47,7 +47,7 @@ from .endpoint_url import (
     warn_plain_http,
 )
 from .http_client import MAX_BODY_BYTES, RequestTarget, Timeouts, fetch, masked_headers, open_exchange
-from .openai_responses import error_from_status, parse_body, parse_error_body, read_reply
+from .openai_responses import error_from_status, parse_body, parse_error_body, read_reply, stated_error
 from .sse import SSEParser, StreamAssembler
 from .waits import parse_rate_limits
 
@@ -144,12 +144,6 @@ class Chat(ExtraBodyTools):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
 
-    def with_extra_body(self, parameters: Mapping[str, Any]) -> Chat:
-        """Return the same model with these parameters in the body of every request, besides those that it has."""
-        other = copy(self)
-        other._extra = self._extra | dict(parameters)  # noqa: SLF001  (of the same class)
-        return other
-
     @property
     def timeouts(self) -> Timeouts:
         """The timeouts of each request."""
@@ -241,8 +235,7 @@ class Chat(ExtraBodyTools):
         if self._is_openai:
             schema = without_length_bounds(request.schema) if request.schema else None
             request = replace(request, schema=schema, unsupported_parameters=request.unsupported_parameters | {"max_tokens"})
-        body = request_body(self.name, request, **parameters)
-        return without_none(body | extra_parameters(request, self._extra) if self._extra else body)
+        return complete_body(request_body(self.name, request, **parameters), request, self._extra)
 
     def parse_response(self, status: int, headers: Mapping[str, str], body: bytes, *, is_masked: bool = False) -> Reply:
         """Return the reply in a response. Raises ModelError if it is none.
@@ -250,8 +243,10 @@ class Chat(ExtraBodyTools):
         `is_masked`: the body is masked already, so that only what it hides remains to be masked.
         """
         if 200 <= status < 300:
-            data, mask = parse_body(body, headers.get("content-type", "")), self.target.mask
-            reply = read_reply(data, parse_rate_limits(headers))
+            mask = self.target.mask
+            if body[:64].lstrip().startswith(b"data:"):  # (some servers stream whether asked or not)
+                return _with_rate_limits(masked_reply(_reply_in_events(body), mask), headers)
+            reply = read_reply(parse_body(body, headers.get("content-type", "")), parse_rate_limits(headers))
             return reply if not mask or (is_masked and _shows_all(body, reply)) else masked_reply(reply, mask)
         raise self.error_from_response(status, headers, body)
 
@@ -335,13 +330,21 @@ def _masked_arguments(arguments: str, mask: Mask) -> str:
     return mask.mask_bytes(arguments.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
 
+def _reply_in_events(body: bytes) -> Reply:
+    """Return the reply in the events of a whole stream."""
+    parser, assembler = SSEParser(), StreamAssembler()
+    _visible_texts([*parser.feed(body), *parser.finish()], assembler, VisibleText())
+    return assembler.reply()
+
+
 def _visible_texts(events: list[tuple[str, bytes]], assembler: StreamAssembler, visible: VisibleText) -> list[str]:
     texts = []
     for name, data in events:
         if data.strip() == b"[DONE]":
             break
         event = parse_body(data)
-        texts.append(visible.add(assembler.add({"error": event} if name == "error" else event)))
+        is_bare_error = name == "error" and not stated_error(event)
+        texts.append(visible.add(assembler.add({"error": event} if is_bare_error else event)))
     return [text for text in texts if text]
 
 
@@ -365,6 +368,12 @@ def request_body(name: str, request: Request, **parameters: Any) -> dict[str, An
     for parameter in request.unsupported_parameters:
         body.pop(parameter, None)
     return body
+
+
+def complete_body(body: dict[str, Any], request: Request, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a body with a model's own parameters and those of the request, which win; what is None is left out."""
+    own = extra_parameters(request, extra) if extra else {}
+    return without_none(body | (merged(own, request.params) if request.params else own))
 
 
 TOOL_OFFER_PARAMETERS = ("tools", "tool_choice", "functions", "function_call")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +31,7 @@ from ..jsontext import loads, nesting_depth, reject_constant
 from ..protocols import RateLimitStatus, Reply
 from ..reasoning import split_reasoning
 from ..usage import Usage
+from .error_words import stated_fault
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
 from .waits import is_used_up, stated_wait
@@ -42,11 +44,6 @@ _OUT_OF_QUOTA_CODES = {
     "billing_error",
     "account_deactivated",
 }
-_TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large"}
-_TOO_LONG_WORDS = (  # compiled only after an error
-    r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens|input is too long"
-    r"|(prompt|input|request)[^.]{0,60} exceeds? [^.]{0,60}tokens"
-)
 _JINJA_PREFIX = "Jinja Exception: "
 _ROW_AND_COLUMN = re.compile(r" at row \d+, column \d+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+")
@@ -59,10 +56,13 @@ def shorten(text: str, limit: int = 300) -> str:
 
 
 def parse_body(body: bytes, content_type: str = "") -> Any:
-    """Return the JSON in a body. Raises BadResponseError, which describes anything else."""
+    """Return the JSON in a body, which may have NaN and Infinity. Raises BadResponseError, which describes anything else."""
     try:
         return loads(body)
     except ValueError as error:
+        if b"NaN" in body or b"Infinity" in body:  # (as log-probabilities)
+            with suppress(ValueError, RecursionError):
+                return json.loads(body)
         raise malformed_response(_not_json_message(body, content_type, str(error))) from None
 
 
@@ -136,20 +136,31 @@ def stated_error(part: Any) -> Any:
     """Return the error that a part of an answer (the body, a choice, a message, an event) states, or None."""
     if not isinstance(part, Mapping):
         return None
-    error = part.get("error") or (part if "error" in (part.get("object"), part.get("type")) else None)
+    error = part.get("error") or (part if "error" in (part.get("object"), part.get("type")) else None) or _minimax_error(part)
     is_error = any(error.values()) if isinstance(error, Mapping) else error
     return error if is_error else None
+
+
+def _minimax_error(part: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the error in the field that MiniMax adds to each answer; 0 is its code for success."""
+    state = part.get("base_resp")
+    if isinstance(state, Mapping) and state.get("status_code"):
+        return {"code": state["status_code"], "message": state.get("status_msg")}
+    return None
+
+
+_ERRORS_IN_ANSWERS = {RateLimitError, AuthenticationError, ContentFilterError, ContextLengthError}
 
 
 def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> ModelError:
     """Return the error for an answer with status 200 that states an error, with the server's words and its status."""
     body = ErrorBody({"error": error})
     wait = stated_wait(body.status or 502, {}, error)
-    kind, is_retryable = _error_class(body.status or 502, body, wait)
+    kind, is_retryable = _error_class(body.status or 200, body, wait)
     status = f"status {body.status}: " if body.status else ""
     text = f"{message}: {status}{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
     asked = wait if is_retryable else None
-    if kind in {RateLimitError, ContentFilterError, ContextLengthError}:
+    if kind in _ERRORS_IN_ANSWERS or (kind is ModelUnavailableError and not is_retryable):
         return kind(text, status=body.status, retry_after=asked, retryable=is_retryable, usage=usage)
     failure = malformed_response(text, retryable=is_retryable)
     failure.status, failure.retry_after, failure.usage = body.status, asked, usage
@@ -250,7 +261,7 @@ def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
             raise bad_response(f"sent a content with {json_type_name(part)} in it", usage=usage)
         if str(part.get("type")).startswith(("thinking", "reasoning")) or part.get("thought") is True:
             inside = part.get("thinking") or part.get("reasoning") or part.get("text")
-            reasoning.append(split_content(inside, usage)[0])
+            reasoning += filter(None, [split_content(inside, usage)[0]])
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
     return "".join(texts), reasoning
@@ -343,19 +354,34 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
 # ---- errors
 
 
+_CODE_FIELDS = ("code", "type", "error_type", "error_code")  # OpenAI and most others; TGI; Databricks
+
+
+def _error_fields(data: Any) -> Mapping[str, Any]:
+    """Return the fields of the error in a body; a text is its message. An error may be the first of a list (Gemini, Cloudflare)."""
+    for _ in range(4):
+        if isinstance(data, list) and data:
+            data = data[0]
+        elif isinstance(data, Mapping):
+            inner = data.get("error") or data.get("errors")
+            if isinstance(inner, str):
+                return {"message": inner, **data}
+            if not isinstance(inner, Mapping | list) or not inner:
+                return data
+            data = inner
+        else:
+            break
+    return data if isinstance(data, Mapping) else {"message": data}
+
+
 class ErrorBody:
     """An error object of a server: its message, its codes, and the parameter that it names."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
-        if isinstance(data, list) and data:  # (Gemini)
-            data = data[0]
-        error = data.get("error", data) if isinstance(data, dict) else data
-        if isinstance(error, list) and error:
-            error = error[0]
-        self._fields: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
+        self._fields: Mapping[str, Any] = _error_fields(data)
         detail = self._fields.get("detail")
-        text = _error_message(self._fields.get("message") or detail or self._fields.get("error") or "")
+        text = _error_message(self._fields.get("message") or detail or "")
         self.text = shorten(f"{text}{_cause_of(self._fields)}")
 
     @property
@@ -368,7 +394,7 @@ class ErrorBody:
 
     @property
     def codes(self) -> set[str]:
-        return {str(self._fields[k]) for k in ("code", "type") if self._fields.get(k)}
+        return {str(self._fields[k]) for k in _CODE_FIELDS if self._fields.get(k)}
 
     def is_used_up(self, status: int, wait: float | None) -> bool:
         """Whether the account has no money, or its quota is zero or used up for a day; `wait`: see `stated_wait`."""
@@ -426,22 +452,21 @@ def error_from_status(status: int, error_body: ErrorBody, headers: Mapping[str, 
 
 def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tuple[type[ModelError], bool]:
     """Return the class of an error, and whether its call may be retried."""
-    if status in {401, 402, 403} or error_body.is_used_up(status, wait):
+    fault = stated_fault(status, error_body.codes, error_body.text)
+    is_account = status in {401, 402} or (status == 403 and fault != "filter")
+    if is_account or fault in {"key", "money"} or error_body.is_used_up(status, wait):
         return AuthenticationError, False
-    if status in {404, 405, 410} or "model_not_found" in error_body.codes:
+    if status in {404, 405, 410} or fault == "model":
         return ModelUnavailableError, False
-    if "content_filter" in error_body.codes:
+    if fault == "filter":
         return ContentFilterError, False
-    too_long = error_body.codes & _TOO_LONG_CODES or (
-        status in {400, 413, 422, 500} and re.search(_TOO_LONG_WORDS, error_body.text, re.IGNORECASE)
-    )
-    if too_long or status == 413:
+    if fault == "length" or status == 413:
         return ContextLengthError, False
     match status:
         case 408:
             return ModelTimeoutError, True
         case 429:
             return RateLimitError, True
-        case 409 | 425:
+        case 409 | 424 | 425 | 498:  # (424: TGI failed while it generated; 498: Groq has no capacity)
             return ModelUnavailableError, True
-    return (ModelUnavailableError, True) if status >= 500 else (ModelError, False)
+    return (ModelError, False) if 400 <= status < 500 else (ModelUnavailableError, True)

@@ -39,6 +39,7 @@ from ..masking import (
     without_secret_fields,
 )
 from ..middleware.messages import SYSTEM_ROLES
+from ..parameters import merged
 from ..protocols import Format, Reply, Request
 from ..usage import Usage, current_entry
 from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error
@@ -115,19 +116,19 @@ class ProviderModel(ExtraBodyTools):
             self._own_settings = dict(getattr(model, "settings", None) or {})
             if address:
                 self.base_url = redacted_url(address)
+        self._ignores_body = "extra_body" in getattr(model, "unsupported_settings", ())
         profile, flag = model.profile, "supports_json_schema_output"
         self._supports_schema = bool(profile.get(flag) if isinstance(profile, Mapping) else getattr(profile, flag, False))
-
-    def with_settings(self, settings: Mapping[str, Any]) -> ProviderModel:
-        """Return the same model with these settings for every request, besides those that it has."""
-        other = copy(self)
-        other._settings = self._settings | dict(settings)  # noqa: SLF001  (of the same class)
-        return other
 
     def _make_model(self) -> Any:
         model = _infer_model(self._spec, self._access)
         apply_http_policy(model, self._proxy, created_here=isinstance(self._spec, str))
         return model
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters of OpenAI's chat protocol that it is known to take."""
+        return tuple(SETTINGS)
 
     @property
     def formats(self) -> tuple[Format, ...]:
@@ -172,10 +173,37 @@ class ProviderModel(ExtraBodyTools):
         own = extra_parameters(request, self._settings)
         if own.get("extra_body"):
             own["extra_body"] = extra_parameters(request, own["extra_body"])
+        if request.params:
+            own = merged(own, self._settings_of(request.params))
         choice: Any = request.tool_choice
         if isinstance(choice, Mapping) and "function" in choice:
             choice = [choice["function"]["name"]]  # pydantic-ai's form of a function that must be called
         return without_none({"max_retries": 0} | supported | own | ({} if choice is None else {"tool_choice": choice}))
+
+    def _settings_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters of a request as settings; those that are none go into the body. Raises ConfigError if it is ignored."""
+        settings: dict[str, Any] = {}
+        body: dict[str, Any] = {}
+        vendor = f"{self.provider.partition('-')[0]}_"
+        for name, value in params.items():
+            if name.startswith(vendor) or (name in SETTINGS and not isinstance(value, Mapping)):
+                settings[SETTINGS.get(name, name)] = value
+            else:
+                body[name] = value
+        if body and self._ignores_body:
+            taken = ", ".join([*SETTINGS, f"{vendor}..."])
+            raise ConfigError(f"{next(iter(body))!r} cannot be passed on to {self.name}, which takes {taken}")
+        if isinstance(stop := settings.get("stop_sequences"), str):
+            settings["stop_sequences"] = [stop]
+        return settings | ({"extra_body": body} if body else {})
+
+
+SETTINGS = {
+    "stop": "stop_sequences",
+    **{name: name for name in ("top_p", "top_k", "seed", "presence_penalty", "frequency_penalty", "logit_bias")},
+    **{name: name for name in ("parallel_tool_calls", "service_tier", "thinking")},
+}
+"""Settings of pydantic-ai, by the names that they have in OpenAI's chat protocol."""
 
 
 # ---- models and requests

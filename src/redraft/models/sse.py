@@ -59,6 +59,7 @@ class LineSplitter:
 class SSEParser:
     """Parses bytes into server-sent events, (name, data) each, as they arrive.
 
+    Events without data are none. What else some servers write is read, too: an error as a line of its own, and comments as data.
     Raises BadResponseError for an event, or other text between events, of more than MAX_BODY_BYTES.
     """
 
@@ -82,7 +83,8 @@ class SSEParser:
 
     def _line(self, line: bytes) -> tuple[str, bytes] | None:
         if not line:
-            event = (self._name, b"\n".join(self._data)) if self._data else None
+            data = b"\n".join(self._data)
+            event = (self._name, data) if data.strip() and not data.startswith(b":") else None
             self._name, self._data = "", []
             return event
         field, _, value = line.partition(b":")
@@ -90,9 +92,9 @@ class SSEParser:
             self._data.append(value.removeprefix(b" "))
         elif field == b"event":
             self._name = value.strip().decode("utf-8", "replace")
-        elif field == b"error":
+        elif field in {b"error", b'{"error"'}:
             self._name = "error"
-            self._data.append(value)
+            self._data.append(value if field == b"error" else line)
         return None
 
 
@@ -120,7 +122,7 @@ class StreamAssembler:
             raise answer_error("broke off with an error", error)
         self._events += 1
         self._identity = self._identity or read_identity(event)
-        self._usage = event.get("usage") or self._usage
+        self._usage = event.get("usage") or _usage_of_groq(event) or self._usage
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         return self._add_choice(choice) if isinstance(choice, dict) else ""
@@ -166,6 +168,11 @@ class StreamAssembler:
         reply = reply_from_message(message, self._finish, read_usage(self._usage))
         cached_tokens = read_cached_tokens(self._usage)
         return replace(reply, token_logprobs=read_logprobs(self._logprobs), cached_tokens=cached_tokens, **self._identity)
+
+
+def _usage_of_groq(event: Mapping[str, Any]) -> Any:
+    own = event.get("x_groq")
+    return own.get("usage") if isinstance(own, Mapping) else None
 
 
 class ToolCallAssembler:

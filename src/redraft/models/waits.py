@@ -142,7 +142,7 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the server asks to wait; None if it does not ask, or the header is invalid."""
     if (ms := _number(headers.get("retry-after-ms"))) is not None:
         return ms / 1000
-    header = headers.get("retry-after")
+    header = headers.get("retry-after") or headers.get("llm_provider-retry-after")  # (the prefix is of LiteLLM)
     seconds = _number(header)
     if seconds is not None or not header:
         return seconds

@@ -333,6 +333,8 @@ class CalibrationSettings(TypedDict, total=False):
     temperature: float | None
     max_tokens: int | None
     seed: int | None
+    model_params: Mapping[str, Any] | None
+    judge_params: Mapping[str, Any] | None
     timeout: float | None
     retries: int
     max_in_flight: int

@@ -214,6 +214,7 @@ class ValidationSettings(TypedDict, total=False):
 
     budget: Budget | None
     deadline: float | None
+    judge_params: Mapping[str, Any] | None
     timeout: float | None
     retries: int
     max_in_flight: int

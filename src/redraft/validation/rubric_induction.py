@@ -25,6 +25,7 @@ from ..graders import Criterion, Judge, Rubric
 from ..graders.judging.prompt import data_notice, enclose, fresh_nonce, truncate_middle
 from ..graders.judging.structured import UnreadableOutput, ask_for_json, read_object, string_at
 from ..middleware import enforce_deadline
+from ..models.registry import alternative_models
 from ..perform import ModelClient, StepClient
 from ..protocols import Reply, Request
 from ..session import Session
@@ -183,7 +184,7 @@ class RubricInduction:
         revision = [] if is_first else [REVISE_PROMPT, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
         request = proposal_request(shown[:MAX_EXAMPLES], [PROPOSE_PROMPT, *revision])
         parse = partial(parse_rubric, start=self.start)
-        return await ask_for_json(StepClient(self._writer), request, parse, subject="the proposed rubric")
+        return await ask_for_json(StepClient(self._writer), request, parse, subject="the proposed rubric", params="model_params")
 
     async def _find_disagreements(self, rubric: Rubric) -> list[LabelledCase]:
         verdicts = await self._judge_cases(rubric, self._splits[0])
@@ -191,7 +192,7 @@ class RubricInduction:
 
     @property
     def _writer(self) -> ModelClient:
-        return self.session.clients.client_for(self.session.writer)
+        return self.session.clients.writing_client(alternative_models(self.session.writer))
 
 
 def is_better(one: Measure, other: Measure) -> bool:
@@ -209,7 +210,7 @@ def proposal_request(examples: Sequence[LabelledCase], instructions: Sequence[st
     nonce = fresh_nonce(part for case in examples for part in _case_texts(case))
     lines = [*instructions, data_notice(nonce), *(_format_case(case, n, nonce) for n, case in enumerate(examples, 1))]
     prompt = "\n\n".join([*lines, f"Answer with one JSON object only:\n{ANSWER_FORMAT}"])
-    return Request(({"role": "user", "content": prompt},), 0.0, 2048, schema=ANSWER_SCHEMA, nonce=nonce)
+    return Request(({"role": "user", "content": prompt},), 0.0, schema=ANSWER_SCHEMA, nonce=nonce)
 
 
 def split_cases(cases: Sequence[LabelledCase]) -> tuple[list[LabelledCase], list[LabelledCase], list[LabelledCase]]:

@@ -28,6 +28,7 @@ from ..graders.judging.structured import (
     text_schema,
 )
 from ..middleware import enforce_deadline
+from ..models.registry import alternative_models
 from ..options import Options
 from ..perform import StepClient
 from ..protocols import Reply, Request
@@ -39,7 +40,6 @@ from ..text import strip_control_sequences
 MAX_DESCRIPTION_CHARS = 8_000
 MAX_CRITERIA = 6
 MAX_NAME_CHARS, MAX_ABOUT_CHARS, MAX_TEXT_CHARS = 40, 160, 300
-MAX_TOKENS = 3_000
 LEVELS = (0, 3, 5)
 WEIGHTS = (1, 2, 3)
 NAME = re.compile(r"[^\W\d]\w*")
@@ -95,8 +95,9 @@ async def propose_rubric(description: str, model: Any = None, *, name: str = "ru
     try:
         if session.writer is None:
             raise ConfigError("a model must propose the criteria, and there is none: give `model`")
-        ask, parse = StepClient(session.clients.client_for(session.writer)), partial(parse_proposal, name=name)
-        propose = partial(ask_for_json, ask, parse=parse, subject="the proposed rubric")
+        client = session.clients.writing_client(alternative_models(session.writer))
+        ask, parse = StepClient(client), partial(parse_proposal, name=name)
+        propose = partial(ask_for_json, ask, parse=parse, subject="the proposed rubric", params="model_params")
         return await enforce_deadline(propose, options.deadline_at)(proposal_request(description))
     finally:
         await session.close()
@@ -106,7 +107,7 @@ def proposal_request(description: str) -> Request:
     """Return the request to the proposing model: the instructions, the description as data, the format."""
     nonce = fresh_nonce([description])
     prompt = "\n\n".join([PROMPT, data_notice(nonce), enclose("description", description, nonce), f"{JSON_ONLY}\n{FORMAT}"])
-    return Request(({"role": "user", "content": prompt},), 0.0, MAX_TOKENS, schema=SCHEMA, nonce=nonce)
+    return Request(({"role": "user", "content": prompt},), 0.0, schema=SCHEMA, nonce=nonce)
 
 
 def parse_proposal(reply: Reply, name: str) -> Rubric:

@@ -133,7 +133,8 @@ class Checklist:
 
     `questions` are texts or (text, weight) pairs, or a file that holds `questions`. With None, the model generates at most `n`
     (1-40) from each task, with one more call per task. The grader caches those of the last 1024 tasks; another process generates
-    them again, unless the response cache holds them. `model`, `max_eval_chars` and `images` are as in `Judge`. Raises ConfigError.
+    them again, unless the response cache holds them. `model`, `max_tokens`, `max_eval_chars`, `images` and
+    `params` are as in `Judge`. Raises ConfigError.
     """
 
     questions: QuestionsInput | None = None
@@ -141,9 +142,10 @@ class Checklist:
     name: str = "checklist"
     model: Any = None
     temperature: float | None = 0.0
-    max_tokens: int | None = 2048
+    max_tokens: int | None = None
     max_eval_chars: int = 32_768
     images: bool = True
+    params: Mapping[str, Any] | None = field(default=None, compare=False)
     _question_cache: QuestionCache = field(default_factory=QuestionCache, init=False, repr=False, compare=False)
 
     prompt_texts: ClassVar[tuple[str, ...]] = (

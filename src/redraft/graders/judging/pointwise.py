@@ -108,7 +108,10 @@ class Judge:
             rubric the judge then gives one overall score.
         model: The model to ask, in any form that `refine` takes. None means the `judge` of the call, else its `model`.
         temperature: Sampling temperature; None leaves it to the endpoint.
-        max_tokens: Maximum length of its verdict, in tokens; None means no limit.
+        max_tokens: Maximum length of its verdict and its reasoning together, in tokens. None sets no limit: the endpoint has its
+            own, and a budget limits every call. A verdict that is cut off is asked for once more with four times the tokens.
+        params: Further parameters of its calls, such as `{"reasoning_effort": "low"}`; `temperature` and `max_tokens` among them
+            are those above. They win over the `judge_params` of the call.
         max_eval_chars: Maximum length of each text that it is shown, in characters. The middle of a longer text is left out,
             visibly, and the feedback says so.
         images: Whether the images of the task are sent to it. If its endpoint accepts none, the prompt says that they are missing.
@@ -136,7 +139,7 @@ class Judge:
     template: str | Path | None = None
     model: Any = None
     temperature: float | None = 0.0
-    max_tokens: int | None = 2048
+    max_tokens: int | None = None
     max_eval_chars: int = 32_768
     images: bool = True
     reads_tool_calls: bool = field(default=False, compare=False)
@@ -144,6 +147,7 @@ class Judge:
     read: ReadInput | None = None
     scoring: Scoring = "written"
     criteria_mode: CriteriaMode = "together"
+    params: Mapping[str, Any] | None = field(default=None, compare=False)
 
     prompt_texts: ClassVar[tuple[str, ...]] = (
         SYSTEM,

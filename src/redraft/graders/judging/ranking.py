@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import combinations, permutations
@@ -84,7 +84,10 @@ class Ranker:
         instruction: The instruction at the beginning of its prompt.
         model: The model to ask. None means the `judge` of the call, else its `model`.
         temperature: Sampling temperature; None leaves it to the endpoint.
-        max_tokens: Maximum length of its verdict, in tokens; None means no limit.
+        max_tokens: Maximum length of its verdict and its reasoning together, in tokens. None sets no limit: the endpoint has its
+            own, and a budget limits every call. A verdict that is cut off is asked for once more with four times the tokens.
+        params: Further parameters of its calls, such as `{"reasoning_effort": "low"}`; `temperature` and `max_tokens` among them
+            are those above. They win over the `judge_params` of the call.
         max_eval_chars: Maximum length of the texts it is shown, in characters. Each answer gets an equal share.
         rubric: The criteria by which it ranks, in any form that `Judge` takes; None leaves them to the model.
         max_group_size: How many answers it ranks in one call, at least 2. More are ranked in groups whose winners advance; the
@@ -105,13 +108,14 @@ class Ranker:
     instruction: str = RANK_PROMPT
     model: Any = None
     temperature: float | None = 0.0
-    max_tokens: int | None = 2048
+    max_tokens: int | None = None
     max_eval_chars: int = 32_768
     rubric: Rubric | Mapping[str, Any] | str | Path | None = None
     max_group_size: int = 8
     images: bool = True
     template: str | Path | None = None
     read: ReadInput | None = None
+    params: Mapping[str, Any] | None = field(default=None, compare=False)
 
     template_kind: ClassVar[Kind] = "listwise"
     prompt_texts: ClassVar[tuple[str, ...]] = (

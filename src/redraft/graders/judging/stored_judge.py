@@ -59,7 +59,8 @@ def judge_from_data(data: Mapping[str, Any]) -> Judge:
 def prompt_digest(judge: Judge) -> str:
     """Return a hash of everything that decides the prompts of a judge, whatever model answers them."""
     read = cast("Rubric", judge.rubric).read  # a model that validates replies decides no prompt
-    return grader_fingerprint(replace(judge, name="judge", model=None, temperature=None, max_tokens=None, read=read), lambda _: "")
+    plain = replace(judge, name="judge", model=None, temperature=None, max_tokens=None, params=None, read=read)
+    return grader_fingerprint(plain, lambda _: "", no_limit=None)
 
 
 async def judge_prompts(judge: Judge, task: Task, candidate: Candidate) -> list[tuple[Message, ...]]:

@@ -13,16 +13,19 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from ... import checks
 from ...core.task import Task
-from ...errors import BadResponseError
+from ...errors import BadResponseError, ModelError
 from ...json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair
 from ...jsontext import nesting_depth, reject_constant, reject_duplicate_keys
+from ...middleware.endpoint_errors import refuses_max_tokens, stated_max_tokens
 from ...models.client_objects import is_model
+from ...parameters import check_parameters
 from ...protocols import JudgeClient, Reply, Request
 from ...reasoning import split_reasoning
 from ...threads import THREAD_THRESHOLD, run_in_thread
@@ -38,6 +41,9 @@ REASON_FORMAT = f'"reason": "{REASON_PLACEHOLDER}"'
 MAX_REASON_CHARS = 500
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 RE_ASK_PROMPT = "Answer again, in the form asked for."
+MORE_ROOM = 4  # times the tokens, for a reply that was cut off
+LEAST_ROOM = 512  # tokens: a reply of fewer was not cut off because it was long, and a verdict takes as many
+FALLBACK_ROOM = 8192  # tokens that a model is taken to have used if its endpoint does not say
 RE_ASK_OFFSET = 1_000_000  # added to the sample index, so that a cache keeps a re-ask apart from repeated votes
 
 
@@ -48,6 +54,8 @@ class JudgeConfig(Protocol):
     def temperature(self) -> float | None: ...
     @property
     def max_tokens(self) -> int | None: ...
+    @property
+    def params(self) -> Mapping[str, Any] | None: ...
     @property
     def max_eval_chars(self) -> int: ...
     @property
@@ -86,24 +94,63 @@ def build_request(
     shown = truncate_texts(texts, config.max_eval_chars, limits)
     nonce = fresh_nonce([*shown.texts.values(), *extra_texts])
     prompt = user_message(build_prompt(shown.texts, nonce), collect_images(task), show=config.images)
-    messages = ({"role": "system", "content": SYSTEM}, prompt)
-    return Request(messages, config.temperature, config.max_tokens, schema=schema, nonce=nonce, top_logprobs=top_logprobs), shown
+    request = Request(
+        ({"role": "system", "content": SYSTEM}, prompt),
+        config.temperature,
+        config.max_tokens,
+        schema=schema,
+        nonce=nonce,
+        top_logprobs=top_logprobs,
+        params=config.params,
+    )
+    return request, shown
 
 
-async def ask_for_json(ask: JudgeClient, request: Request, parse: Callable[[Reply], T], *, subject: str) -> T:
+async def ask_for_json(
+    ask: JudgeClient, request: Request, parse: Callable[[Reply], T], *, subject: str, params: str = "judge_params"
+) -> T:
     """Return the parsed reply. Raises BadResponseError if `parse` raises UnreadableOutput twice; `subject` is its first words.
 
-    A truncated reply is never parsed, however complete it looks: the request is repeated with twice the tokens.
+    `params` names the setting by which the user can give the model more tokens, for the error of a reply that is cut off.
+
+    A truncated reply is never parsed, however complete it looks: the request is repeated with MORE_ROOM times the tokens.
     """
     reply = await _reply_or_nothing(ask, request)
     try:
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
-        reply = await ask.complete(_re_ask_request(request, reply, str(complaint)))
+        again = _re_ask_request(request, reply, str(complaint))
+        reply = await (_reply_with_more_room(ask, again) if reply.truncated else ask.complete(again))
     try:
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
-        raise BadResponseError(f"{subject} cannot be read: {complaint}") from complaint
+        raise BadResponseError(f"{subject} cannot be read: {complaint}{_advice(request, reply, params)}") from complaint
+
+
+def _advice(request: Request, reply: Reply, params: str) -> str:
+    """Return what to do about a second reply that was cut off, by its room and that of the first request; "" for any other."""
+    if not reply.truncated:
+        return ""
+    room = MORE_ROOM * max(MORE_ROOM * (request.max_tokens or 0), _used_tokens(reply) or FALLBACK_ROOM)
+    if request.max_tokens:
+        return f" twice: give the grader a larger max_tokens, such as {room}, or a model that reasons less"
+    option = f"--{params.replace('_', '-').removesuffix('s')} max_tokens={room}"
+    return f" twice: give it more by {params}={{'max_tokens':{room}}} ({option}), or a model that reasons less"
+
+
+def _used_tokens(reply: Reply) -> int | None:
+    used = reply.usage.output_tokens
+    return used and max(used, LEAST_ROOM)
+
+
+async def _reply_with_more_room(ask: JudgeClient, request: Request) -> Reply:
+    """Return the reply; if the server refuses that many tokens, with as many as it says it allows, else without a limit."""
+    try:
+        return await _reply_or_nothing(ask, request)
+    except ModelError as error:
+        if request.max_tokens is None or not refuses_max_tokens(error):
+            raise
+        return await _reply_or_nothing(ask, replace(request, max_tokens=stated_max_tokens(error, request.max_tokens)))
 
 
 async def _reply_or_nothing(ask: JudgeClient, request: Request) -> Reply:
@@ -126,7 +173,8 @@ def _parse_whole(reply: Reply, parse: Callable[[Reply], T]) -> T:
 def _re_ask_request(request: Request, reply: Reply, complaint: str) -> Request:
     sample_index = request.sample_index + RE_ASK_OFFSET
     if reply.truncated:
-        return replace(request, max_tokens=request.max_tokens and 2 * request.max_tokens, sample_index=sample_index)
+        room = request.max_tokens or _used_tokens(reply)
+        return replace(request, max_tokens=room and MORE_ROOM * room, sample_index=sample_index)
     answer = {"role": "assistant", "content": without_control_tokens(reply.text[:8000]) or "(nothing)"}
     again = {"role": "user", "content": f"That cannot be read: {without_control_tokens(complaint)}. {RE_ASK_PROMPT}"}
     return replace(request, messages=(*request.messages, answer, again), sample_index=sample_index)
@@ -140,8 +188,20 @@ def check_judge_config(name: str, config: Any) -> None:
     checks.whole_number(f"{at} max_tokens", config.max_tokens, 1, optional=True)
     checks.number(f"{at} temperature", config.temperature, optional=True)
     checks.flag(f"{at} images", config.images)
+    if config.params is not None:
+        _use_parameters(at, config)
     if not (config.model is None or is_model(config.model)):
         raise checks.invalid_argument(f"{at} model", "a name, a Model, a function of messages or None", config.model)
+
+
+def _use_parameters(at: str, config: Any) -> None:
+    """Check the parameters of a judge; those that are settings of its own become these."""
+    check_parameters(f"{at} params", config.params)
+    for name in ("temperature", "max_tokens"):
+        if name in config.params:
+            object.__setattr__(config, name, config.params[name])
+    rest = {name: value for name, value in config.params.items() if name not in {"temperature", "max_tokens"}}
+    object.__setattr__(config, "params", rest or None)
 
 
 def object_schema(**properties: Any) -> dict[str, Any]:
@@ -189,6 +249,9 @@ def read_object(text: str) -> dict[str, Any]:
     """
     if len(text) > MAX_CHARS:
         raise UnreadableOutput(f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read")
+    if text.startswith('"{') and text.endswith('}"'):  # the object as a JSON text
+        with suppress(ValueError):
+            text = json.loads(text)
     if text.startswith("{") and text.endswith("}"):
         whole, end = _parse_object_at(text, 0)
         if end == len(text):  # as most models answer

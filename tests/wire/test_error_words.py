@@ -1,0 +1,79 @@
+"""What errors say in their words: the same fault in the words of many servers, and what only looks like one."""
+
+import pytest
+
+from redraft.models.error_words import stated_fault
+
+SAID = {
+    "filter": [
+        "<400> InternalError.Algo.DataInspectionFailed: Input text data may contain inappropriate content.",
+        "Output blocked by content filtering policy",
+        "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+        "Content violates usage guidelines.",
+        'openai/gpt requires moderation on OpenAI. Your input was flagged for "violence".',
+    ],
+    "length": [
+        "input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease input length",
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 65537. Given: 79993 `inputs` tokens",
+        "Please reduce the length of the messages or completion. Current length is 42328 while limit is 40000",
+        "Invalid request: Your request exceeded model token limit: 8192",
+        "Prompt length (5056) exceeds maximum sequence length (2048)",
+        "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]",
+        "The input token count (2845475) exceeds the maximum number of tokens allowed (1048576).",
+    ],
+    "key": [
+        "API key not valid. Please pass a valid API key.",
+        "Incorrect API key provided: na***ys. You can obtain an API key from https://console.x.ai.",
+        "login fail: Please carry the API secret key",
+    ],
+    "money": [
+        "Your credit balance is too low to access the Anthropic API.",
+        "Your account is suspended due to insufficient balance, please recharge your account",
+        "余额不足或无可用资源包,请充值。",
+    ],
+    "model": [
+        "Model Not Exist",
+        "The model `gpt-9.5-turbo` does not exist or you do not have access to it.",
+        "/chat/completions: Invalid model name passed in model=nothere.",
+        "AiError: No such model @cf/meta/llama or task",
+        "google/gemini-2.0:free is not a valid model ID",
+        "Invalid model 'sonar-9'. Permitted models can be found in the documentation.",
+        "model 'llama9' not found",
+    ],
+    None: [
+        "",
+        "max_tokens (10000) cannot exceed 8192. Please reduce the length of max output tokens generated.",
+        "Requests with max_tokens > 4096 must have stream=true",
+        "The model returned an invalid model response",
+        "This model does not support response_format",
+        "Invalid parameter: temperature must be between 0 and 2",
+        "parameter.enable_thinking must be set to false for non-streaming calls",
+        "Unknown parameter: 'content_filter_mode'",
+        "The model is overloaded. Please try again later.",
+        "The model `gpt-5` does not support the parameter seed",
+    ],
+}
+CASES = [(words, fault) for fault, texts in SAID.items() for words in texts]
+
+
+@pytest.mark.parametrize(("words", "fault"), CASES)
+def test_words_say_what_is_wrong(words, fault):
+    """In a 400, and in an answer with status 200; what a server that is down says of it counts for nothing."""
+    assert stated_fault(400, set(), words) == stated_fault(200, {"400"}, words) == fault
+    assert stated_fault(503, {"503"}, words) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("data_inspection_failed", "filter"),
+        ("context_length_exceeded", "length"),
+        ("API_KEY_INVALID", "key"),
+        ("exceeded_current_quota_error", "money"),
+        ("model_not_available", "model"),
+        ("invalid_request_error", None),
+    ],
+)
+def test_codes_count_with_any_status(code, fault):
+    """And in any case of letters."""
+    assert stated_fault(503, {code, "503"}, "words") == fault
