@@ -140,13 +140,13 @@ class Reply:
     A model of your own may use the words of its provider (see `redraft.finish_reasons`): one that says that the answer failed, or
     that is not known, is an error.
 
-    `by` is the name of the model that answered if several could, and `note` says why those before it did not, or that the server cut
-    the prompt; neither is stored with it. `tool_calls` are the tool calls that the model asks for; the text may be empty then. `reasoning_form` says how the
-    reply contained its `reasoning` (see `Candidate`). `rate_limit_status` is what the response said about rate limits; it is not
-    part of the answer and not stored with it. `token_logprobs` are the tokens of the whole answer, if the request asked for
-    log-probabilities and the endpoint gave them. `response_id` and `response_model` are what the endpoint calls the answer and the
-    model that gave it, "" if it does not say; neither is stored with it. `cached_tokens` are tokens of the prompt that the endpoint
-    counts apart because its cache had them: `usage.input_tokens` may include them or not.
+    `by` is the name of the model that answered if several could, and `note` says why those before it did not, or that the server
+    cut the prompt; neither is stored with it. `tool_calls` are the tool calls that the model asks for; the text may be empty then.
+    `reasoning_form` says how the reply contained its `reasoning` (see `Candidate`). `rate_limit_status` is what the response said
+    about rate limits; it is not part of the answer and not stored with it. `token_logprobs` are the tokens of the whole answer, if
+    the request asked for log-probabilities and the endpoint gave them. `response_id` and `response_model` are what the endpoint
+    calls the answer and the model that gave it, "" if it does not say; neither is stored with it. `cached_tokens` are tokens of the
+    prompt that the endpoint counts apart because its cache had them: `usage.input_tokens` may include them or not.
     """
 
     text: str

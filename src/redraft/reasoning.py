@@ -35,8 +35,6 @@ _ANSWER_HEADER = re.compile(
     r"\s*(?:<s>|<bos>|<\|begin_of_text\|>)?\s{0,9}(?:<\|im_start\|>assistant\b|<\|start_header_id\|>assistant<\|end_header_id\|>"
     r"|<start_of_turn>model\b|<\|turn>model\b|<\|assistant\|>|<\uff5cAssistant\uff5c>|<\|START_RESPONSE\|>)\s*"
 )
-_ANSWER_TAG = re.compile(r"\s*<(answer|response)>")  # directly after a block: Hunyuan, Granite, ERNIE
-_TAGGED_ANSWER = re.compile(rf"{_ANSWER_TAG.pattern}\n?(?P<answer>.*?)\n?(?:</\1>\s*)?\Z", re.DOTALL)
 _HARMONY_HEADER = re.compile(
     r"(?:<\|(?:end|call|return)\|>\s{0,9})?(?:(?:<\|start\|>\s{0,9})?assistant(?:\s{1,9}to=[\w.]{1,99})?\s{0,9})?"
     r"<\|channel\|>\s{0,9}(?P<channel>analysis|commentary|final)\b[^<\n]{0,99}(?:<\|constrain\|>[^<\n]{0,99})?<\|message\|>"
@@ -77,10 +75,7 @@ def split_reasoning(text: str, *more_tags: str) -> SplitText:
     if not ("<" in text or "THINK]" in text or "\u25c1" in text or _BARE_ANALYSIS.match(text)):
         return SplitText(text, "", None)
     split = _split_harmony(text) or _TagSplitter(_without_header(text), more_tags).split()
-    answer = split.answer
-    if split.form:
-        tagged = _TAGGED_ANSWER.match(answer)
-        answer = tagged["answer"] if tagged else _without_header(answer)
+    answer = _without_header(split.answer) if split.form else split.answer
     return split._replace(answer=_without_end_tokens(answer, may_be_empty=split.form is not None))
 
 
@@ -504,9 +499,6 @@ class VisibleText:
         """Show what is certainly answer: everything before the next mark."""
         if self._has_dropped and not self._shown:
             self._pending = self._pending.lstrip()
-            if _ANSWER_TAG.match(self._pending):
-                self._step = self._hold
-                return ""
         marks = (pattern.search(self._pending) for pattern in (_marks(())[0], _END_TOKEN, _BEGIN_TOKEN, _PARTIAL_MARK))
         found = [mark.start() for mark in marks if mark]
         end = min(found, default=len(self._pending))

@@ -21,13 +21,15 @@ SAID = {
         "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]",
         "The input token count (2845475) exceeds the maximum number of tokens allowed (1048576).",
     ],
-    "account": [
+    "key": [
         "API key not valid. Please pass a valid API key.",
         "Incorrect API key provided: na***ys. You can obtain an API key from https://console.x.ai.",
+        "login fail: Please carry the API secret key",
+    ],
+    "money": [
         "Your credit balance is too low to access the Anthropic API.",
         "Your account is suspended due to insufficient balance, please recharge your account",
         "余额不足或无可用资源包,请充值。",
-        "login fail: Please carry the API secret key",
     ],
     "model": [
         "Model Not Exist",
@@ -66,7 +68,8 @@ def test_words_say_what_is_wrong(words, fault):
     [
         ("data_inspection_failed", "filter"),
         ("context_length_exceeded", "length"),
-        ("API_KEY_INVALID", "account"),
+        ("API_KEY_INVALID", "key"),
+        ("exceeded_current_quota_error", "money"),
         ("model_not_available", "model"),
         ("invalid_request_error", None),
     ],

@@ -158,14 +158,12 @@ async def test_the_grade_of_a_judge_that_did_not_see_all_is_unknown(faults):
     """The answer comes back without a score, and the note says why; `grade` raises. Its tokens are counted."""
     judge = redraft.Judge({"truth": "It is true."})
     faults.says(reply(VERDICT))
-    with pytest.warns(
-        UserWarning, match=r"it read 2,051 tokens of 33,\d{3} bytes"
-    ):  # of the text it shows the beginning and the end
+    with pytest.warns(UserWarning, match=r"it read 2,051 tokens of 33,\d{3} bytes"):  # (a judge is shown no more)
         result = await redraft.refine("q", redraft.ScriptedModel([LONG]), judge, Chat("m", faults.url), max_iterations=0)
     assert (result.value.strip(), result.score) == (LONG.strip(), None)
     assert "the server cut the prompt" in result.metadata["note"]
     assert len(faults.requests) == 1
-    with pytest.warns(UserWarning, match="cut"), pytest.raises(GradingError, match="has not seen all") as caught:
+    with pytest.warns(UserWarning, match="cut"), pytest.raises(GradingError, match="has not seen all of the question") as caught:
         await redraft.grade(("q", LONG), judge, Chat("m", faults.url))
     assert isinstance(caught.value.__cause__, ContextLengthError)
     assert caught.value.usage.input_tokens == 2051

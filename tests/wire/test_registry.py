@@ -111,6 +111,8 @@ def test_prefixes_of_litellm_lead_to_known_ones():
     ("name", "words"),
     [
         ("perplexity/sonar", "https://HOST/v1#sonar"),
+        ("litellm_proxy/tiny", "https://HOST/v1#tiny"),
+        ("litellm:tiny", "does not begin with a known prefix"),
         ("vertex_ai/claude-sonnet-4", "only Gemini"),
         ("openai/gpt-oss-20b", "vllm:openai/gpt-oss-20b or ollama:gpt-oss:20b"),
         ("Qwen/Qwen3-8B", "does not begin with a known prefix"),

@@ -19,6 +19,7 @@ import click
 
 from ..descriptors import is_shortage
 from ..errors import (
+    AuthenticationError,
     BudgetExhaustedError,
     ConfigError,
     GradingError,
@@ -193,6 +194,8 @@ def _hint(error: RedraftError) -> str:
         return HINTS["ShortageError"]
     if wait := getattr(error, "retry_after", None):
         return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
+    if isinstance(error, AuthenticationError) and error.status in {402, 429}:
+        return "wait until the quota is renewed, raise it at the provider, or use another --model"
     if isinstance(error, BudgetExhaustedError):
         return LIMIT_HINTS.get(error.limit, HINTS["BudgetExhaustedError"])
     if isinstance(error, GradingError) and (grader := _failed_code_grader(error)):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
 from ..masking import NO_SECRETS, Mask
+from ..models.error_words import stated_fault
 from ..models.openai_responses import ErrorBody
 from ..models.waits import stated_wait
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
@@ -28,20 +29,23 @@ def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[s
     text, wait = mask(body.text), stated_wait(status, headers, body.data)
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
     quoted = f": {text}" if text else ""
-    if status in KEPT_STATUSES:
+    fault = stated_fault(status, body.codes, body.text)
+    if status == 403 and fault == "filter":
+        return GatewayError(400, "content_filter", text)
+    if status in KEPT_STATUSES and fault not in {"key", "money"}:
         code, message = _code(status, body, mask), text or f"the model {name!r} refused the request"
         return GatewayError(status, code, message, param=param, label=code if code in KNOWN_CODES else _CODES[status])
-    if status in {401, 403}:
+    if status in {401, 403} or fault == "key":
         message = f"the model {name!r} refused the key of the gateway (status {status}); the operator must correct it{quoted}"
         return GatewayError(502, "upstream_authentication", message, should_retry=False)
-    if status == 402 or body.is_used_up(status, wait):
+    if status == 402 or fault == "money" or body.is_used_up(status, wait):
         message = f"the account of the gateway at the model {name!r} is out of credit (status {status}){quoted}"
         return GatewayError(429 if status == 429 else 502, "upstream_quota", message, should_retry=False)
     if status == 429:
         return GatewayError(429, "upstream_rate_limit", f"the model {name!r} receives too many requests{quoted}", retry_after=wait)
     if status in {408, 504}:
         return GatewayError(504, "upstream_timeout", f"the model {name!r} answered too late (status {status}){quoted}")
-    if status in {409, 425, 503, 529}:
+    if status in {409, 424, 425, 498, 503, 529}:
         return GatewayError(503, "upstream_overloaded", f"the model {name!r} is not available{quoted}", retry_after=wait)
     if 300 <= status < 400:
         return GatewayError(502, "upstream_redirect", f"the model {name!r} redirects (status {status}), which is not followed")

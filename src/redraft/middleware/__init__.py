@@ -2,9 +2,10 @@
 
 Each wrapper takes an async function and returns one of the same shape, so wrappers can be stacked.
 `concurrency.limit_concurrency`, `timeout.timeout` and `observe.observe` fit around any async function; `retry.retry`,
-`cache.cache`, `metering.meter`, `adapt.adapt` and `endpoint_limiter.limit_endpoint` fit around a model call. These wrap the
-call and not the step, because one step may make several calls (a judge may be asked again, a grader may call a model) and the
-budget is reserved for each; `clients.SessionClients` puts the stack together. `shortage.wait_for_room` wraps a step.
+`cache.cache`, `metering.meter`, `adapt.adapt`, `prompt_cuts.notice_cut_prompts` and `endpoint_limiter.limit_endpoint` fit around a
+model call. These wrap the call and not the step, because one step may make several calls (a judge may be asked again, a grader may
+call a model) and the budget is reserved for each; `clients.SessionClients` puts the stack together. `shortage.wait_for_room` wraps
+a step.
 
 A call is repeated in five places, each for its own reason:
 

@@ -155,7 +155,9 @@ _SYSTEM = _search(
 )
 
 
-_MAX_TOKENS = _search(r"max_?(completion_|new_|output_)?tokens|(completion|output) tokens|in the completion|context (length|window)")
+_MAX_TOKENS = _search(
+    r"max_?(completion_|new_|output_)?tokens|(completion|output) tokens|in the completion|context (length|window)"
+)
 _WINDOW = _search(r"context|input tokens|`inputs`|in the (completion|messages|prompt)")
 
 

@@ -7,8 +7,8 @@ after compression counts, which no repetition makes large: a token stands for fe
 Measured with the tokenizers cl100k, o200k, Qwen, DeepSeek-V3, Claude 2, Mistral's first and two Tekkens on 45 texts: prose in seven
 languages, code, tables, JSON, logs, base64, long runs of one character, repetitions of what has a token of its own, and texts of
 tokens drawn from the longest of each vocabulary. Words for each token: up to 0.6 in prose and code, 1.0 in "word word word" and in
-tables, 2.0 in nothing but ".", line feeds and "//". Compressed bytes for each token: up to 1.2 in prose, code and base64, 6.5 in the
-drawn tokens. (Bytes as they are say little: 5 in prose, 10 in Thai, 1,000 in spaces.)
+tables, 2.0 in nothing but ".", line feeds and "//". Compressed bytes for each token: up to 1.2 in prose, code and base64, 6.5 in
+the drawn tokens. (Bytes as they are say little: 5 in prose, 10 in Thai, 1,000 in spaces.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW = 1.1, 3.5  # no usual text has more; en
 WINDOW_STEP, WINDOW_SLACK = 512, 8  # windows are multiples; what is reported may be a few tokens off
 MIN_TOKENS = 128  # a lower count is not that of a window: some servers count what their cache did not hold, or nothing
 ADVICE = (
-    "give the model a larger window: num_ctx or OLLAMA_CONTEXT_LENGTH for Ollama, -c for llama.cpp, the context length in LM Studio, "
+    "give the model a larger window (Ollama: num_ctx or OLLAMA_CONTEXT_LENGTH, llama.cpp: -c, LM Studio: the context length) "
     "or a shorter prompt"
 )
 
@@ -53,7 +53,7 @@ def notice_cut_prompts(call: Call, endpoint: str, capabilities: ModelCapabilitie
             capabilities.cuts_prompts = True
             warnings.warn(f"{endpoint}: {what}; {ADVICE}", stacklevel=2)
         if not request.is_generation:
-            raise ContextLengthError(f"{endpoint}: {what}, so it has not seen all that it was asked about; {ADVICE}", usage=reply.usage)
+            raise ContextLengthError(f"{endpoint}: {what}, so it has not seen all of the question; {ADVICE}", usage=reply.usage)
         return replace(reply, note="; ".join(filter(None, [reply.note, what])))
 
     return call_noticing_cuts

@@ -36,10 +36,10 @@ def retry(
     """Repeat a call that failed with a retryable ModelError, up to `attempts` times in all.
 
     Waits use full jitter: uniform in [0, min(max_delay, base_delay * 2**n)] seconds, on top of what the server asked for.
-    If the server asks for a longer wait than `longest_wait(max_wait)`, the error is raised at once. An answer that is empty, or ended for an
-    unknown reason, is asked for once more, and a call that times out while its endpoint answers others is made MAX_CALL_TIMEOUTS
-    times in all. The usage of failed attempts is added to the reply, or to the error that is raised in the end. `endpoint` names
-    it in the log.
+    If the server asks for a longer wait than `longest_wait(max_wait)`, the error is raised at once. An answer that is empty, or
+    ended for an unknown reason, is asked for once more, and a call that times out while its endpoint answers others is made
+    MAX_CALL_TIMEOUTS times in all. The usage of failed attempts is added to the reply, or to the error that is raised in the end.
+    `endpoint` names it in the log.
     """
 
     async def call_with_retries(request: Request) -> Reply:

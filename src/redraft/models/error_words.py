@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-Fault: TypeAlias = Literal["filter", "length", "account", "model"]
-"""What is wrong: the content, the length of the prompt, the key or the money of the account, the name of the model."""
+Fault: TypeAlias = Literal["filter", "length", "key", "money", "model"]
+"""What is wrong: the content, the length of the prompt, the key, the money of the account, the name of the model."""
 
 
 class _Signs(NamedTuple):
@@ -41,14 +41,18 @@ _SIGNS: Mapping[Fault, _Signs] = {  # (the words are compiled only after an erro
         r"reduce the length of the (messages|prompt|input|conversation)|tokens\b[^.]{0,40} must be <=|must be at least 1, got -",
         statuses=_REFUSED | {413, 500},
     ),
-    "account": _signs(
-        "invalid_api_key api_key_invalid no_db_connection arrearage exceeded_current_quota_error",
+    "key": _signs(
+        "invalid_api_key api_key_invalid no_db_connection",
         r"(incorrect|invalid|wrong) api[ _-]?key|api[ _-]?key (is |was )?(not valid|invalid|incorrect|expired)|login fail",
+        statuses=_REFUSED | {429},
+    ),
+    "money": _signs(
+        "arrearage exceeded_current_quota_error",
         r"insufficient (account )?(balance|credit|fund)|(balance|credits?) (is|are) (too low|exhausted|used up)|余额不足",
         statuses=_REFUSED | {429},
     ),
     "model": _signs(
-        "model_not_found model_not_available invalid_model",
+        "model_not_found model_not_available invalid_model dedicated_endpoint_not_running",
         r"no such model|\bmodel not (exist|found)|\bmodel\b[^\n]{0,80} (does not|doesn't) exist|\bmodel\b[^\n]{0,80} not found",
         r"\b(invalid|unknown) model\b(?! (answer|output|response))|not a valid model|模型不存在",
         statuses=_REFUSED,

@@ -22,7 +22,6 @@ PREFIX_BY_PROVIDER = {
     "heroku": "heroku",
     "hosted_vllm": "vllm",
     "huggingface": "huggingface",
-    "litellm_proxy": "litellm",
     "llamafile": "llamacpp",
     "lm_studio": "lmstudio",
     "meta_llama": "meta",
@@ -44,8 +43,10 @@ PREFIX_BY_PROVIDER = {
 }
 """The prefix of a model here by its provider in litellm."""
 
-BY_ADDRESS = frozenset({"custom_openai", "openai_like", "deepinfra", "hyperbolic", "nvidia_nim", "novita", "perplexity"})
-"""Providers in litellm whose models have an address here, because they speak OpenAI's protocol."""
+BY_ADDRESS = frozenset(
+    {"custom_openai", "openai_like", "deepinfra", "hyperbolic", "nvidia_nim", "novita", "perplexity", "litellm_proxy"}
+)
+"""Providers in litellm whose models have an address here, because they speak OpenAI's protocol, and its own proxy."""
 
 _BEDROCK_ROUTE = re.compile(r"(converse|converse_like|invoke)/")
 

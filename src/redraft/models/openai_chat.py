@@ -245,9 +245,8 @@ class Chat(ExtraBodyTools):
         if 200 <= status < 300:
             mask = self.target.mask
             if body[:64].lstrip().startswith(b"data:"):  # (some servers stream whether asked or not)
-                reply = _with_rate_limits(_reply_in_events(body), headers)
-            else:
-                reply = read_reply(parse_body(body, headers.get("content-type", "")), parse_rate_limits(headers))
+                return _with_rate_limits(masked_reply(_reply_in_events(body), mask), headers)
+            reply = read_reply(parse_body(body, headers.get("content-type", "")), parse_rate_limits(headers))
             return reply if not mask or (is_masked and _shows_all(body, reply)) else masked_reply(reply, mask)
         raise self.error_from_response(status, headers, body)
 

@@ -144,8 +144,9 @@ def stated_error(part: Any) -> Any:
 def _minimax_error(part: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the error in the field that MiniMax adds to each answer; 0 is its code for success."""
     state = part.get("base_resp")
-    is_error = isinstance(state, Mapping) and state.get("status_code")
-    return {"code": state["status_code"], "message": state.get("status_msg")} if is_error else None
+    if isinstance(state, Mapping) and state.get("status_code"):
+        return {"code": state["status_code"], "message": state.get("status_msg")}
+    return None
 
 
 _ERRORS_IN_ANSWERS = {RateLimitError, AuthenticationError, ContentFilterError, ContextLengthError}
@@ -453,7 +454,7 @@ def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tupl
     """Return the class of an error, and whether its call may be retried."""
     fault = stated_fault(status, error_body.codes, error_body.text)
     is_account = status in {401, 402} or (status == 403 and fault != "filter")
-    if is_account or fault == "account" or error_body.is_used_up(status, wait):
+    if is_account or fault in {"key", "money"} or error_body.is_used_up(status, wait):
         return AuthenticationError, False
     if status in {404, 405, 410} or fault == "model":
         return ModelUnavailableError, False

@@ -52,7 +52,6 @@ VENDORS = (
     "groq",
     "heroku",
     "huggingface",
-    "litellm",
     "meta",
     "mistral",
     "moonshotai",

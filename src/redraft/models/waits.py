@@ -62,7 +62,7 @@ _PERIOD = (  # the first one in a text is that of the limit; a later one may bel
 
 
 def _is_used_up(name: str, value: str) -> bool:
-    """Whether a field of Google's QuotaFailure or ErrorInfo says so. (The `retryDelay` beside a quota of a day is that of a minute.)"""
+    """Whether a field of Google's QuotaFailure or ErrorInfo says so, whatever `retryDelay` stands beside it."""
     return value == "0" if name in {"quotavalue", "quotalimitvalue"} else name in {"quotaid", "quotalimit"} and "PerDay" in value
 
 
@@ -205,7 +205,7 @@ def _wait_for_reset(fields: list[tuple[str, Any]]) -> float:
 
 
 def parse_duration(text: str | None) -> float | None:
-    """Return the seconds in "6m0s", "120 ms" or "1.5", or until a date: ISO 8601, or a number since 1970. None for anything else."""
+    """Return the seconds in "6m0s", "120 ms" or "1.5", or until a date: ISO 8601, or a number since 1970; else None."""
     if not text or len(text) > 40:
         return None
     if (seconds := _number(text)) is not None:
