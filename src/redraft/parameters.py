@@ -118,14 +118,14 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def merged(far: Mapping[str, Any], near: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of both; where both have a value, that of `near`. Objects are merged name by name."""
-    both = {
-        name: merged(far[name], value)
-        for name, value in near.items()
-        if isinstance(value, Mapping) and isinstance(far.get(name), Mapping)
-    }
-    return {**far, **near, **both}
+def merged(*parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all parameters, given from far to near: of two values of a name the nearer counts. Objects are merged name by name."""
+    result: dict[str, Any] = {}
+    for near in parameters:
+        for name, value in near.items():
+            both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+            result[name] = merged(result[name], value) if both else value
+    return result
 
 
 def without_sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -265,7 +265,7 @@ async def test_a_judge_that_reasons_too_long_is_asked_with_more_room(faults):
     faults.says(cut)
     with pytest.raises((GradingError, ModelError), match="a larger max_tokens, such as 1600"):
         await redraft.grade(("q", "b"), judge, Chat("m", faults.url))
-    assert [request.body["max_tokens"] for request in faults.requests] == [100, 200, 100, 200]
+    assert [request.body["max_tokens"] for request in faults.requests] == [100, 400, 100, 400]
 
 
 @pytest.mark.parametrize(

@@ -402,9 +402,7 @@ class CostEstimator:
         least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
         return least, min(most, max(least, tokens.expected_answer_tokens(schema=schema))), most
 
-    def grade_cost(
-        self, size: PromptSize, max_answer_tokens: int | None, shown_per_token: float, *, schema: bool
-    ) -> CostEstimate:
+    def grade_cost(self, size: PromptSize, max_answer_tokens: int | None, shown_per_token: float, *, schema: bool) -> CostEstimate:
         """Return what a call that grades a text may cost; `per_token` of the result is for each token of that text.
 
         `size` is the prompt without the text, and `shown_per_token` the tokens of the prompt for each token of the text. The

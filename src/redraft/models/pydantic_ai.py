@@ -12,7 +12,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from typing import Any
 from uuid import uuid4
 
