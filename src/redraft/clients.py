@@ -25,7 +25,7 @@ from .middleware.timeout import timeout
 from .models.endpoint_url import redacted_url
 from .models.pricing import FREE, Price, price_of
 from .options import Options
-from .parameters import SAMPLING, merged, without_sampling
+from .parameters import SAMPLING, merge_parameters, without_sampling
 from .perform import ModelClient
 from .protocols import Call, Model, Reply, Request
 from .telemetry import call_target, record_calls
@@ -172,7 +172,7 @@ def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelC
     call, rest = client.call, without_sampling(params)
 
     def call_with_params(request: Request) -> Awaitable[Reply]:
-        changes: dict[str, Any] = {"params": merged(rest, request.params or {})} if rest else {}
+        changes: dict[str, Any] = {"params": merge_parameters(rest, request.params or {})} if rest else {}
         for name in SAMPLING:
             value = getattr(request, name)
             if name in params and (value is None or (value == 0 and not request.is_generation)):

@@ -194,7 +194,7 @@ NOTHING = {  # replies that the limit cut off before anything was written
 async def test_nothing_before_the_limit_costs_one_call(faults, ask, name):
     """The error says what to raise, and the same request is not sent again."""
     faults.says(fs.http({"choices": [NOTHING[name]], "usage": fs.completion()["usage"]}))
-    with pytest.raises(BadResponseError, match="raise max_tokens") as caught:
+    with pytest.raises(BadResponseError, match="raise `max_tokens`") as caught:
         await redraft.refine("q", Chat("m", faults.url), "words:1-50", max_iterations=0)
     assert len(faults.requests) == caught.value.usage.calls == 1
     with pytest.raises(BadResponseError) as caught:

@@ -25,7 +25,7 @@ from ..errors import ConfigError
 from ..masking import secrets_in_url
 from ..models.endpoint_url import redacted_model_name
 from ..models.registry import canonical_name, split_names
-from ..parameters import check_parameters, merged
+from ..parameters import check_parameters, merge_parameters
 from ..settings import Validation
 from .consent import could_be_planted, find_sensitive_settings, rebase_paths, require_consent, trusted_folders
 from .options import ParameterType, SettingOption, setting_keys
@@ -53,7 +53,7 @@ def use_files(ctx: click.Context, named: str | None) -> None:
     ctx.meta[LAYERS] = layers = layers_for(ctx.command.params, Path.cwd(), named)
     defaults: dict[str, Any] = {}
     for name, value in (item for layer in layers for item in layer.values.items()):
-        defaults[name] = (merged(*defaults.get(name, ({},)), value),) if isinstance(value, Mapping) else value
+        defaults[name] = (merge_parameters(*defaults.get(name, ({},)), value),) if isinstance(value, Mapping) else value
     ctx.default_map = defaults
 
 
@@ -62,7 +62,7 @@ def declared_parameters(name: str) -> dict[str, Any]:
     ctx = click.get_current_context(silent=True)
     layers: list[Layer] = ctx.meta.get(LAYERS, []) if ctx else []
     tables = [table for layer in layers for each, table in layer.table.get(MODELS, {}).items() if same_model(each, name)]
-    return merged(*(table["params"] for table in tables))
+    return merge_parameters(*(table["params"] for table in tables))
 
 
 def same_model(one: str, other: str) -> bool:

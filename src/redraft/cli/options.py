@@ -283,11 +283,11 @@ class ParameterType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 def _merge_parameters(ctx: click.Context, param: click.Parameter, typed: tuple[Mapping[str, Any], ...]) -> dict[str, Any] | None:
     """Return the parameters of the command line over those of files; None without any."""
-    from ..parameters import merged
+    from ..parameters import merge_parameters
 
     is_typed = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     from_files = (ctx.lookup_default(str(param.name)) or ()) if is_typed else ()
-    return merged(*from_files, *typed) or None
+    return merge_parameters(*from_files, *typed) or None
 
 
 def _parameters(option: str, help: str) -> Callable[[F], F]:

@@ -30,7 +30,7 @@ from ..models import connect
 from ..models.endpoint_url import redacted_model_name, redacted_url
 from ..models.registry import LOCAL_SERVERS, alternative_models, canonical_name, openai_url, server_url, split_names
 from ..options import Options
-from ..parameters import merged, without_sampling
+from ..parameters import merge_parameters, without_sampling
 from ..protocols import Model, Requirement
 from ..quality.priors import Priors
 from ..refinement import PROMPT_KEYS
@@ -49,6 +49,7 @@ UNSAFE = "unsafe"  # the value of --sandbox for none
 WARNED_OF_UNSAFE = "redraft.warned_of_unsafe_code"  # key in a context's `meta`
 DEFAULT_PROMPT = "Improve this text."  # where only a response is given
 TRACE = "redraft.trace"  # key in a context's `meta`: the trace that settings were taken from
+PARAMETERS = ("model_param", "judge_param")  # whose values are merged, name by name
 UNSET_IN_TRACE = (
     "answer",
     "schema",
@@ -207,7 +208,7 @@ class ParameterArguments(Protocol):
 def parameter_settings(a: ParameterArguments) -> Settings:
     """Return the parameters of the models as settings; a judge that is not named is the model that writes, and has its own."""
     own = {} if a.judge else without_sampling(a.model_param or {})
-    return {"model_params": a.model_param, "judge_params": merged(own, a.judge_param or {}) or None}
+    return {"model_params": a.model_param, "judge_params": merge_parameters(own, a.judge_param or {}) or None}
 
 
 def answer_of(arguments: SharedArguments) -> Any:
@@ -395,12 +396,12 @@ def settings_from_trace(
     """
     from_trace = {**_saved_settings(trace, params, where), **_saved_prompts(ctx, trace, where)}
     if trace.settings:
-        unset = {str(p.name): () if p.multiple else None for p in params if p.key in UNSET_IN_TRACE}
+        unset = {str(p.name): () if p.multiple and p.name not in PARAMETERS else None for p in params if p.key in UNSET_IN_TRACE}
         from_trace = {**unset, **from_trace}
     from_trace = keep_strict_validation(from_trace, values.get("require_validated"))
     typed_params = {
-        name: merged(from_trace[name], values.get(name) or {})
-        for name in ("model_param", "judge_param")
+        name: merge_parameters(from_trace[name], values.get(name) or {})
+        for name in PARAMETERS
         if from_trace.get(name) and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     used = {name for name in from_trace if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}

@@ -13,7 +13,7 @@ from re import fullmatch
 from typing import Any
 
 from ..errors import ConfigError
-from ..parameters import SAMPLING, merged, parse_parameter
+from ..parameters import SAMPLING, check_parameters, merge_parameters, parse_parameter
 from .computed.base import parse_options
 from .judging.pointwise import CriteriaMode, Scoring
 
@@ -63,7 +63,8 @@ def option_values(name: str, options: list[str], settings: type[JudgeSettings] =
                 raise ConfigError(f"{option!r} is for judges that score one answer")
             if keys[option] not in SAMPLING and (meant := get_close_matches(keys[option], (*own, *SAMPLING), 1, SLIP)):
                 raise ConfigError(f"{option!r} is not an option; did you mean {meant[0]}=...?")
-            params = merged(params, parse_parameter(option))
+            params = merge_parameters(params, parse_parameter(option))
+        check_parameters("params", params)
     except (ConfigError, ValueError) as error:
         raise ConfigError(f"grader {name!r}: {error}") from None
     return values | ({"params": params} if params else {})

@@ -30,6 +30,7 @@ from .endpoint_errors import (
     is_refusal,
     refused_parameter,
     refused_part,
+    refuses_max_tokens,
     rejects_images,
 )
 from .messages import Messages, fold_later_system, fold_system, has_images, merge_adjacent, start_with_user, without_images
@@ -420,7 +421,7 @@ def _format_verdict(error: ModelError, request: Request, capabilities: ModelCapa
     part = refused_part(error, request)
     if part == "format":
         return "doubtful" if error.status in {500, 501} and capabilities.is_proven(request.format) else "refused"
-    if part is not None or not is_refusal(error):
+    if part is not None or not is_refusal(error) or refuses_max_tokens(error):
         return None
     if is_bad_answer(error) or error.status in MALFORMED_STATUSES:
         return "doubtful"

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..jsontext import replace_lone_surrogates
 from ..log import log
 from ..masking import Mask, answer_mask, without_cause, without_secret_fields
-from ..parameters import merged
+from ..parameters import merge_parameters
 from ..protocols import FORMATS, Format, Reply, Request
 from ..usage import Usage
 from .client_errors import model_error
@@ -101,7 +101,7 @@ class LangChainModel(ExtraBodyTools):
         own = extra_parameters(request, self._extra)
         if request.params:
             further = request.params if "json_schema" not in self.formats else {"extra_body": request.params}
-            own = merged(own, further)
+            own = merge_parameters(own, further)
         schema = without_length_bounds(request.schema) if request.schema else None
         asked = response_format(Request((), schema=schema, format=request.format))
         if asked is None or "json_schema" not in self.formats:

@@ -38,7 +38,7 @@ from ..masking import (
     without_secret_fields,
 )
 from ..middleware.messages import SYSTEM_ROLES
-from ..parameters import merged
+from ..parameters import merge_parameters
 from ..protocols import Format, Reply, Request
 from ..usage import Usage, current_entry
 from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error
@@ -173,7 +173,7 @@ class ProviderModel(ExtraBodyTools):
         if own.get("extra_body"):
             own["extra_body"] = extra_parameters(request, own["extra_body"])
         if request.params:
-            own = merged(own, self._settings_of(request.params))
+            own = merge_parameters(own, self._settings_of(request.params))
         choice: Any = request.tool_choice
         if isinstance(choice, Mapping) and "function" in choice:
             choice = [choice["function"]["name"]]  # pydantic-ai's form of a function that must be called
