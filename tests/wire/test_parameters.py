@@ -4,7 +4,12 @@ import json
 import logging
 from contextlib import suppress
 
+import openai
 import pytest
+from langchain_openai import ChatOpenAI
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
 import redraft
 from redraft import BestOfN, Budget, Judge, grade, refine
@@ -19,6 +24,7 @@ from . import fault_server as fs
 
 VERDICT = json.dumps({"reason": "r", "criteria": {"truth": {"evidence": "", "change": "", "score": 5}}, "done": True})
 RUBRIC = {"truth": "It is true."}
+LOW = {"reasoning_effort": "low"}
 NO_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
 OWN = ("model", "messages", "response_format", "stream", "temperature")
 
@@ -33,7 +39,8 @@ async def server():
     """A server whose model writes "fine", and judges by the truth."""
 
     def answer(request):
-        return fs.good(VERDICT if "response_format" in request.body else "fine")
+        text = VERDICT if "response_format" in request.body else "fine"
+        return fs.http({**fs.completion(text), "model": "m", "object": "chat.completion", "created": 1})
 
     async with fs.FaultServer([answer]) as started:
         yield started
@@ -221,6 +228,46 @@ async def test_a_parameter_that_is_refused_is_named(server, params, message, nam
     with pytest.raises(ModelError, match=message) as caught:
         await refine("q", Chat("m", server.url), "words:1-9", model_params=params)
     assert (f"{named!r} is a parameter that is given by `model_params`" in str(caught.value)) is bool(named)
+
+
+CLIENTS = {
+    "Chat": lambda url: Chat("m", url, extra_body={"chat_template_kwargs": {"a": 1}, "top_p": 0.1}),
+    "a client of openai": lambda url: (openai.AsyncOpenAI(api_key="k", base_url=url), "m"),
+    "a synchronous one": lambda url: (openai.OpenAI(api_key="k", base_url=url), "m"),
+    "LangChain": lambda url: ChatOpenAI(model="m", base_url=url, api_key="k", extra_body={"chat_template_kwargs": {"a": 1}}),
+    "pydantic-ai": lambda url: OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key="k")),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+async def test_every_client_sends_parameters(server, client):
+    """Known names as its own settings, others as they are; the client's own parameters are beneath them."""
+    settings = {"model_params": {"top_p": 0.5, "top_k": 3, **NO_THINKING}, "judge_params": LOW}
+    await refine("q", client(server.url), Judge(RUBRIC), max_iterations=0, **settings)
+    for body, further in zip(further_of(server), ({}, LOW), strict=True):
+        body.get("chat_template_kwargs", {}).pop("a", None)
+        assert body == {"top_p": 0.5, "top_k": 3, **NO_THINKING, **further}
+
+
+def further_of(server):
+    """Return what the server was sent besides the usual fields and what a client adds by itself."""
+    return [
+        {k: v for k, v in body.items() if k not in {"n", "tools", "max_completion_tokens"}} for body in further(server.requests)
+    ]
+
+
+class Closed(TestModel):
+    unsupported_settings = frozenset({"extra_body", "top_k"})
+
+
+async def test_a_vendor_that_ignores_other_parameters_is_named():
+    """Rather than that they are lost without a word."""
+    model = Closed(custom_output_text="HELLO")
+    assert (await refine("q", model, "uppercase", model_params={"top_p": 0.5})).value == "HELLO"
+    with pytest.raises(
+        (ConfigError, redraft.errors.RedraftError), match="'top_k' cannot be passed on to test:test, which takes stop, top_p"
+    ):
+        await refine("q", model, "uppercase", model_params={"top_k": 5})
 
 
 async def test_a_function_takes_no_parameters():

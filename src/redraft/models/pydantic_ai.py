@@ -115,7 +115,7 @@ class ProviderModel(ExtraBodyTools):
             self._own_settings = dict(getattr(model, "settings", None) or {})
             if address:
                 self.base_url = redacted_url(address)
-        self._ignores_body = "extra_body" in getattr(model, "unsupported_settings", ())
+        self._ignored = frozenset(getattr(model, "unsupported_settings", ()))
         profile, flag = model.profile, "supports_json_schema_output"
         self._supports_schema = bool(profile.get(flag) if isinstance(profile, Mapping) else getattr(profile, flag, False))
 
@@ -185,12 +185,13 @@ class ProviderModel(ExtraBodyTools):
         body: dict[str, Any] = {}
         vendor = f"{self.provider.partition('-')[0]}_"
         for name, value in params.items():
-            if name.startswith(vendor) or (name in SETTINGS and not isinstance(value, Mapping)):
+            is_setting = name in SETTINGS and SETTINGS[name] not in self._ignored and not isinstance(value, Mapping)
+            if is_setting or name.startswith(vendor):
                 settings[SETTINGS.get(name, name)] = value
             else:
                 body[name] = value
-        if body and self._ignores_body:
-            taken = ", ".join([*SETTINGS, f"{vendor}..."])
+        if body and "extra_body" in self._ignored:
+            taken = ", ".join([*(name for name in SETTINGS if SETTINGS[name] not in self._ignored), f"{vendor}..."])
             raise ConfigError(f"{next(iter(body))!r} cannot be passed on to {self.name}, which takes {taken}")
         if isinstance(stop := settings.get("stop_sequences"), str):
             settings["stop_sequences"] = [stop]

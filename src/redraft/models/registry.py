@@ -95,8 +95,8 @@ def connect(
         base_url: The address of an OpenAI-compatible server with a model of this name, such as "https://host/v1"; for a vendor
             such as "anthropic:NAME", the address of its API. Keys of the environment are not sent to it unless they belong to it.
         env: Environment in which keys are looked up. None means that of the process.
-        params: Parameters that the model with this name needs in every call, whatever its role, such as
-            `{"enable_thinking": False}`; those of a call win.
+        params: Parameters that the model with this name needs in every call of a run, whatever its role, such as
+            `{"enable_thinking": False}`; those of the call win.
         **options: Passed to the client that is made, such as `headers` or `extra_body`.
 
     Returns:
