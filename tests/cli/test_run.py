@@ -215,6 +215,14 @@ def test_json_prints_errors_as_objects(redraft, serve):
     assert json.loads(done.out.splitlines()[-1])["error"] == "AuthenticationError"
 
 
+def test_a_used_up_quota_has_a_hint_of_its_own(redraft, serve):
+    """It is no fault of the key, which the hint for a refused key is about; the command ends after one call."""
+    server = serve(lambda messages, n: (429, "Quota exceeded for metric: requests, limit: 0"))
+    done = redraft("run", "Say it", "--model", server.model)
+    assert done.returncode == 1 and "until the quota is renewed" in done.err, done.err
+    assert "environment" not in done.err and server.calls == 1
+
+
 def test_a_rubric_and_a_requirement_grade_together(redraft, serve):
     """The judge gets the rubric's criteria, and the requirement is a gate."""
     (redraft.folder / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from fault_server import cut, error, good, http, send_and_close, silence
+from fault_server import completion, cut, error, good, http, send_and_close, silence
 
 from redraft.gateway.keys import KeyLimits, KeyRing
 
@@ -186,3 +186,15 @@ async def test_the_client_is_told_how_long_the_model_wants_to_wait(faults, close
             reply = await client.post("/chat/completions", json={"messages": PROMPT, **body})
             assert (reply.headers.get("retry-after"), len(faults.requests)) == (wait, 1)
             assert reply.json()["error"]["code"] in {"upstream_rate_limit", "upstream_overloaded"}
+
+
+async def test_the_client_is_told_that_the_model_did_not_read_all(faults, closed_url, tmp_path):
+    """A prompt that the server cut is named beside the score; the operator is warned once."""
+    config = config_of(tmp_path, faults, closed_url, http(completion("fine", usage=(2048, 1))))
+    async with running(config) as (url, _), http_client(url) as client:
+        with pytest.warns(UserWarning, match="the server cut the prompt") as caught:
+            for n in range(2):
+                body = {"model": "refine/fast", "messages": [{"role": "user", "content": f"{n} " + "word " * 5000}]}
+                reply = (await client.post("/chat/completions", json=body)).json()
+                assert "it read 2,048 tokens of a prompt of 25,002 bytes" in reply["usage"]["redraft"]["reason"]
+    assert len(caught) == 1

@@ -127,7 +127,7 @@ def test_only_what_every_template_sends_counts():
 
 ANSWER = "The text breaks off."
 VERDICT = '{"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": false}'
-CUT_WORDS = r"the server cut the prompt: it read 2,051 tokens of 100,0\d\d bytes"
+CUT_WORDS = r"the server cut the prompt: it read 2,051 tokens of a prompt of 100,0\d\d bytes"
 
 
 def reply(text=ANSWER, tokens=2051, **usage):
@@ -147,7 +147,7 @@ async def test_an_answer_to_a_cut_prompt_has_a_note_and_a_warning(faults, is_str
     with pytest.warns(UserWarning, match=f"{CUT_WORDS}.*num_ctx") as caught:
         result = await redraft.refine(LONG, Chat("m", faults.url, stream=is_stream), "words:1-50", drafts=3, max_iterations=0)
     assert [str(each.message).partition(";")[0] for each in caught] == [
-        f"{faults.url} (model m): the server cut the prompt: it read 2,051 tokens of 100,020 bytes"
+        f"{faults.url} (model m): the server cut the prompt: it read 2,051 tokens of a prompt of 100,020 bytes"
     ]
     assert all("the server cut the prompt" in candidate.note for candidate in result.trace.candidates)
     assert "the server cut the prompt" in result.summary()
@@ -158,7 +158,7 @@ async def test_the_grade_of_a_judge_that_did_not_see_all_is_unknown(faults):
     """The answer comes back without a score, and the note says why; `grade` raises. Its tokens are counted."""
     judge = redraft.Judge({"truth": "It is true."})
     faults.says(reply(VERDICT))
-    with pytest.warns(UserWarning, match=r"it read 2,051 tokens of 33,\d{3} bytes"):  # (a judge is shown no more)
+    with pytest.warns(UserWarning, match=r"it read 2,051 tokens of a prompt of 33,\d{3} bytes"):  # (a judge is shown no more)
         result = await redraft.refine("q", redraft.ScriptedModel([LONG]), judge, Chat("m", faults.url), max_iterations=0)
     assert (result.value.strip(), result.score) == (LONG.strip(), None)
     assert "the server cut the prompt" in result.metadata["note"]

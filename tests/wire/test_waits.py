@@ -75,6 +75,9 @@ BODIES = [  # an error body, and the seconds that it asks to wait
     (says("The limit resets in: 35 seconds"), 35.0),
     (says("Limit resets in 1 hour. Please try again in 4s."), 4.0),
     (says("Too many requests. Retry-After: 17"), 17.0),
+    (says(f"429 RESOURCE_EXHAUSTED. {google(retry_info('18s'))}"), 18.0),
+    (google({"metadata": {"quotaResetDelay": "1h16m0.667s"}}), 4560.667),
+    ({"error": {"type": "usage_limit_reached", "resets_in_seconds": 45}}, 45.0),
     ({"message": "Too many requests", "retry_after": 3.5}, 3.5),
     ({"detail": "busy", "retry_after_ms": 2500}, 2.5),
     ({"error": {"message": "busy", "retryAfter": "8"}}, 8.0),
@@ -177,6 +180,11 @@ QUOTAS = [  # a body, and whether it says that the quota is used up
     (google(violation(quotaId="GenerateRequestsPerMinutePerProject", quotaValue=0)), True),
     (google({"reason": "RATE_LIMIT_EXCEEDED", "metadata": {"quota_limit": "RequestsPerMinutePerRegion", "quota_limit_value": "0"}}), True),
     (google(message="Quota exceeded for metric: free_tier_requests, limit: 0"), True),
+    (google(violation(quotaId="InputTokensPerModelPerMinute-FreeTier"), violation(quotaId="RequestsPerDayPerProject")), True),
+    (says(f"429 RESOURCE_EXHAUSTED. {google(violation(quotaId='TokensPerMinute'), violation(quotaId='RequestsPerDay'))}"), True),
+    (says(json.dumps(google(violation(quotaId="RequestsPerMinute", quotaValue="0"))), code=429, status="Too Many Requests"), True),
+    (google(violation(quotaId="RequestsPerMinute", quotaValue="05")), False),
+    (google(violation(quotaId="RequestsPerMinute", quotaValue=0.5)), False),
     (google(message="Quota exceeded for metric: x, limit: 0, model: gemini\nPlease retry in 43s."), True),
     (google(message="* Quota exceeded for metric: x, limit: 250\n* Quota exceeded for metric: y, limit: 0\n"), True),
     (says("Rate limit reached on tokens per min (TPM): Limit 0, Used 0, Requested 500."), True),
@@ -199,6 +207,8 @@ QUOTAS = [  # a body, and whether it says that the quota is used up
     (says("limit: 0 remaining"), False),
     (says("limit: 05"), False),
     (says("Requests per minute limit: 20. Your daily limit is 5000."), False),
+    (says("slow down: see https://example.org/plans/monthly/per-day"), False),
+    ({"requests_per_day": 1000, "requests_per_minute": 20, "message": "slow down"}, False),
     (says("slow down"), False),
 ]  # fmt: skip
 
@@ -216,6 +226,16 @@ async def test_a_used_up_quota_is_an_error_at_once(faults, body, is_over):
         with pytest.raises(AuthenticationError):
             await redraft.refine("q", Chat("m", faults.url), "words:1-9", max_iterations=0)
         assert len(faults.requests) == 1
+
+
+async def test_a_used_up_quota_ends_a_batch(faults, tmp_path):
+    """The calls in flight are the last ones, no row fails, and the run can be resumed."""
+    faults.says(fs.http(behind_router(FREE_MODELS), 429))
+    rows = [{"prompt": f"q{n}"} for n in range(40)]
+    report = await redraft.batch(rows, tmp_path / "out.jsonl", Chat("m", faults.url), "words:1-50", max_iterations=0)
+    assert (report.end_reason, report.failed, report.done) == ("fatal", 0, 0)
+    assert FREE_MODELS in report.message
+    assert len(faults.requests) <= 16
 
 
 # ---- hostile bodies
@@ -348,8 +368,32 @@ def test_other_calls_to_the_endpoint_wait_and_those_to_others_do_not():
     assert min(writer.times[1:]) >= 15
 
 
-def test_a_judge_and_a_batch_wait_too():
-    """The endpoint's limiter of a batch pauses, and no row fails; a wait of hours is waited for there."""
+def test_grade_waits_for_its_judge():
+    """A grade costs the calls that were refused, too."""
+    server = Server((503, {"error": "Model m is currently loading", "estimated_time": 20.0}))
+
+    class Own:
+        name = "own"
+
+        async def grade(self, task, candidate, ask):
+            return redraft.Feedback(0.5, await ask("How good is it?"))
+
+    grade = in_fake_time(lambda: redraft.grade(("q", "a"), Own(), server))
+    assert (grade.score, len(server.times)) == (0.5, 2)
+    assert server.waits[0] >= 20
+
+
+async def test_a_row_waits(faults, tmp_path):
+    """A batch makes its call again when the body says so."""
+    faults.says(fs.error(429, "Please try again in 320ms."), fs.good("fine"))
+    out = tmp_path / "out.jsonl"
+    await redraft.batch([{"prompt": "q"}], out, Chat("m", faults.url), "words:1-50", max_iterations=0)
+    assert json.loads(out.read_text())["best"] == "fine"
+    assert len(faults.requests) == 2
+
+
+def test_the_limiter_of_a_batch_waits_too():
+    """The endpoint pauses, and no call fails; a wait of hours is waited for there."""
     for seconds in (15, 7200):
         server = Server(*[(429, google(retry_info(f"{seconds}s")))] * 2)
 

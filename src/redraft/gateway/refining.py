@@ -286,6 +286,7 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
     if prepared.refinement.answer is not None and finish_reason == "stop":
         _check_schema(prepared.refinement, trace)
     outcome = trace.outcome
+    notes = [outcome.note if outcome else "", best.note if best.role in {"generate", "refine"} else ""]
     return Answer(
         model=prepared.request.model,
         trace_id=prepared.trace_id,
@@ -297,7 +298,7 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
         score=trace.score,
         iterations=trace.iterations,
         stop=str(outcome.reason) if outcome else "",
-        reason=outcome.note if outcome else "",
+        reason="; ".join(filter(None, notes)),
     )
 
 

@@ -25,11 +25,11 @@ from .adapt import ModelCapabilities
 
 WORDS, PACKED_BYTES = 2.0, 7.0  # for each token: no text has more
 WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW = 1.1, 3.5  # no usual text has more; enough if the count is that of a window
-WINDOW_STEP, WINDOW_SLACK = 512, 8  # windows are multiples; what is reported may be a few tokens off
+WINDOW_STEP, WINDOW_SLACK = 512, 8  # windows, and halves of them (Ollama), are multiples; a count may be a few tokens off
 MIN_TOKENS = 128  # a lower count is not that of a window: some servers count what their cache did not hold, or nothing
 ADVICE = (
-    "give the model a larger window (Ollama: num_ctx or OLLAMA_CONTEXT_LENGTH, llama.cpp: -c, LM Studio: the context length) "
-    "or a shorter prompt"
+    "give the model a larger window (Ollama: OLLAMA_CONTEXT_LENGTH, or num_ctx in a Modelfile; llama.cpp: -c; LM Studio: the "
+    "context length) or a shorter prompt"
 )
 
 
@@ -48,12 +48,13 @@ def notice_cut_prompts(call: Call, endpoint: str, capabilities: ModelCapabilitie
         texts = sent_texts(request)
         if not is_cut(texts, tokens + reply.cached_tokens):
             return reply
-        what = f"the server cut the prompt: it read {tokens:,} tokens of {utf8_size(texts):,} bytes"
+        what = f"the server cut the prompt: it read {tokens:,} tokens of a prompt of {utf8_size(texts):,} bytes"
         if not capabilities.cuts_prompts:
             capabilities.cuts_prompts = True
             warnings.warn(f"{endpoint}: {what}; {ADVICE}", stacklevel=2)
         if not request.is_generation:
-            raise ContextLengthError(f"{endpoint}: {what}, so it has not seen all of the question; {ADVICE}", usage=reply.usage)
+            message = f"{endpoint}: {what}, so the model has not seen all of the question; give it a larger window"
+            raise ContextLengthError(message, usage=reply.usage)
         return replace(reply, note="; ".join(filter(None, [reply.note, what])))
 
     return call_noticing_cuts

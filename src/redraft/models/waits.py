@@ -44,26 +44,22 @@ def stated_wait(status: int, headers: Mapping[str, str], body: Any = None) -> fl
 
 def is_used_up(body: Any, wait: float | None) -> bool:
     """Whether an error says that a quota is zero, or that one of a day or a month is used up; `wait`: see `stated_wait`."""
-    fields = list(_fields(body))
-    if any(_is_used_up(name, str(value)) for name, value in fields):
+    text = _texts(list(_fields(body)))
+    if re.search(_NO_QUOTA, text, re.IGNORECASE):
         return True
-    text = _texts(fields)
-    if re.search(_ZERO_LIMIT, text, re.IGNORECASE):
-        return True
-    period = re.search(_PERIOD, text, re.IGNORECASE)
+    words = re.sub(r"(?m)^\w*: ", "", text)  # without the names of fields
+    period = re.search(_PERIOD, words, re.IGNORECASE)
     return period is not None and period["long"] is not None and (wait is None or wait > SHORT_WAIT)
 
 
-_ZERO_LIMIT = r"\blimit:? ?0(?= ?(?:$|[,;/)\n*]|\.(?!\d)))"  # "limit: 0, model: ...", "Limit 0 / min"; not "limit: 0 left"
+_NO_QUOTA = (  # "limit: 0, model: ...", "Limit 0 / min", not "limit: 0 left"; and Google's details, whatever `retryDelay` they have
+    r"\blimit:? ?0(?= ?(?:$|[,;/)\n*]|\.(?!\d)))"
+    r"|quota_?(?:id|limit)\W{1,8}\w{0,80}?PerDay|quota_?(?:limit_?)?value\W{1,8}0(?![\d.])"
+)
 _PERIOD = (  # the first one in a text is that of the limit; a later one may belong to an offer
     r"(?:per|by|/)[ _-]?(?:sec|min|hour)|\b[RTI]P[MS]\b"
     r"|(?P<long>(?:per|by|/)[ _-]?(?:day|month)|\b(?:daily|monthly)\b|\b[RTI]PD\b)"
 )
-
-
-def _is_used_up(name: str, value: str) -> bool:
-    """Whether a field of Google's QuotaFailure or ErrorInfo says so, whatever `retryDelay` stands beside it."""
-    return value == "0" if name in {"quotavalue", "quotalimitvalue"} else name in {"quotaid", "quotalimit"} and "PerDay" in value
 
 
 # ---- bodies
@@ -74,6 +70,8 @@ WAIT_FIELDS: Mapping[str, float] = {
     "retryafterseconds": 1.0,
     "retryafterms": 0.001,
     "estimatedtime": 1.0,
+    "quotaresetdelay": 1.0,
+    "resetsinseconds": 1.0,
 }
 """The fields with a wait, as `_plain` writes their names, and the seconds of their unit."""
 
@@ -103,7 +101,9 @@ def _plain(name: Any) -> str:
 
 
 def _texts(fields: list[tuple[str, Any]]) -> str:
-    return "\n".join(value[:MAX_TEXT] for _, value in fields if isinstance(value, str))[:MAX_TEXT]
+    """Return the fields as lines, without addresses: only the beginning of long ones."""
+    text = "\n".join(f"{name}: {value[:MAX_TEXT] if isinstance(value, str) else value}" for name, value in fields)
+    return re.sub(r"https?://\S+", "", text[:MAX_TEXT])
 
 
 def _seconds_of(value: Any) -> float:
