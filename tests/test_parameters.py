@@ -107,7 +107,7 @@ def test_sampling_may_be_given_as_parameters_once():
     options = Options(model_params={"max_tokens": 9, "temperature": 0, "top_p": 0.5})
     assert (options.max_tokens, options.temperature, options.seed) == (9, 0, None)
     assert Options(max_tokens=9, model_params={"max_tokens": 9}).max_tokens == 9
-    with pytest.raises(ConfigError, match="max_tokens=8 and 9 in model_params: give it once"):
+    with pytest.raises(ConfigError, match="max_tokens=8 and 9 in `model_params`: give it once"):
         Options(max_tokens=8, model_params={"max_tokens": 9})
 
 

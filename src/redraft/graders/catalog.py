@@ -70,7 +70,7 @@ def _make_jury(argument: str) -> Jury:
         return Jury(voters, "median", name=f"jury:{argument}")
     values = option_values("jury", options, PointwiseSettings)
     name = f"jury:{argument}" if argument else "jury"
-    return Jury(Judge(**{"temperature": 0.7} | values), "median", repeats=3, name=name)
+    return Jury(Judge(temperature=0.7, **values), "median", repeats=3, name=name)
 
 
 def _entry(name: str, mode: Mode, about: str, make: Callable[[str], Any], example: str = "") -> GraderEntry:

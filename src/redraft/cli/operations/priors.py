@@ -214,7 +214,8 @@ class GradingNames:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        return cls(**{field.name: values[field.name] for field in fields(cls)} | {"grader": tuple(values["grader"])})
+        named: dict[str, Any] = {field.name: values[field.name] for field in fields(cls)}
+        return cls(**{**named, "grader": tuple(values["grader"])})
 
 
 @dataclass
