@@ -27,7 +27,7 @@ from .middleware.timeout import MAX_WAIT, timeout
 from .models.endpoint_url import redacted_url
 from .models.pricing import FREE, Price, price_of
 from .options import Options
-from .parameters import SAMPLING, merged, without_sampling
+from .parameters import SAMPLING, merge_parameters, without_sampling
 from .perform import ModelClient
 from .protocols import Call, Model, Reply, Request
 from .telemetry import call_target, record_calls
@@ -141,7 +141,7 @@ class SessionClients:
         call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))
         if self.watch:
             call = self.watch(call)
-        return ModelClient(model.name, call, model.identity, price, costs, endpoint)
+        return with_params(ModelClient(model.name, call, model.identity, price, costs, endpoint), getattr(model, "params", None))
 
     def _price_or_raise(self, model: Model) -> Price | None:
         given = (self.options.prices or {}).get(model.name)
@@ -173,16 +173,18 @@ class SessionClients:
 def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelClient:
     """Return a client whose requests have these parameters where they have none of their own.
 
-    A `temperature` also replaces one of 0, which is the default of judges. The parameters are part of its identity.
+    A `temperature` also replaces one of 0 that is not for an answer: it is the default of judges. The parameters are part of its
+    identity.
     """
     if not params:
         return client
     call, rest = client.call, without_sampling(params)
 
     def call_with_params(request: Request) -> Awaitable[Reply]:
-        changes: dict[str, Any] = {"params": merged(rest, request.params or {})} if rest else {}
+        changes: dict[str, Any] = {"params": merge_parameters(rest, request.params or {})} if rest else {}
         for name in SAMPLING:
-            if name in params and not getattr(request, name):
+            value = getattr(request, name)
+            if name in params and (value is None or (value == 0 and not request.is_generation)):
                 changes[name] = params[name]
         return call(replace(request, **changes))
 

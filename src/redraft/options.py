@@ -49,7 +49,7 @@ class Options(OptionFields):
         for name in SAMPLING:
             value, given = getattr(self, name), (self.model_params or {}).get(name)
             if None not in (value, given) and value != given:
-                raise ConfigError(f"{name}={value} and {given} in model_params: give it once")
+                raise ConfigError(f"{name}={value} and {given} in `model_params`: give it once")
             object.__setattr__(self, name, given if value is None else value)
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise checks.invalid_argument("budget", "a Budget, such as Budget(calls=10)", self.budget)

@@ -1,7 +1,8 @@
 """Further parameters of model calls, such as `reasoning_effort`, which are sent in the body of a request beside the usual ones.
 
-They come from graders, the command line and files; the nearest wins, name by name (`merged`). Here is what they may be, how they
-are written as text, and the table of fields that choose the model, the host or the credentials, which the gateway applies, too.
+They come from graders, the command line and files; the nearest wins, name by name (`merge_parameters`). Here is what they may be,
+how they are written as text, and the table of fields that choose the model, the host or the credentials, which the gateway applies,
+too.
 """
 
 from __future__ import annotations
@@ -118,14 +119,14 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def merged(far: Mapping[str, Any], near: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of both; where both have a value, that of `near`. Objects are merged name by name."""
-    both = {
-        name: merged(far[name], value)
-        for name, value in near.items()
-        if isinstance(value, Mapping) and isinstance(far.get(name), Mapping)
-    }
-    return {**far, **near, **both}
+def merge_parameters(*parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all parameters, given from far to near: of two values of a name the nearer counts. Objects are merged name by name."""
+    result: dict[str, Any] = {}
+    for near in parameters:
+        for name, value in near.items():
+            both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+            result[name] = merge_parameters(result[name], value) if both else value
+    return result
 
 
 def without_sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from .models import connect
 from .models.registry import alternative_models
 from .options import Options
 from .own_code import is_own
-from .parameters import merged, without_sampling
+from .parameters import merge_parameters, without_sampling
 from .perform import ModelClient, Roles, Sampling
 from .plans import Plan
 from .protocols import Call, Grader, Model
@@ -129,7 +129,7 @@ class Session:
     def judge_params(self) -> Mapping[str, Any]:
         """The parameters of the judge's calls: if the model that writes judges, its own are beneath them."""
         own = self.options.judge_params or {}
-        return own if self.judge is not None else merged(without_sampling(self.options.model_params or {}), own)
+        return own if self.judge is not None else merge_parameters(without_sampling(self.options.model_params or {}), own)
 
     def setup(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> TaskSetup:
         """Return what tasks with these requirements, and with tests or without, share; it is cached. Raises ConfigError."""

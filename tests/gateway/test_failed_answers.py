@@ -82,7 +82,7 @@ async def test_what_fails_for_good_is_an_error(faults, tmp_path):
         assert (status, len(faults.requests), "Provider returned error" in text) == (400, 1, True)
         faults.says(http({"choices": [{"index": 0, "finish_reason": "length"}]}))
         status, text = await ask(client, "chat", "refine/fast", False)
-        assert (status, len(faults.requests), "raise max_tokens" in text) == (502, 2, True)
+        assert (status, len(faults.requests), "raise `max_tokens`" in text) == (502, 2, True)
 
 
 @pytest.mark.parametrize(

@@ -129,4 +129,4 @@ def test_the_file_holds_the_same_rubric(description, texts, model):
 def test_the_request_is_bounded():
     """It asks for JSON by a schema, at temperature 0."""
     request = proposal_request("Letters.")
-    assert request.schema["required"] == ["about", "criteria"] and request.temperature == 0.0 and request.max_tokens == 3_000
+    assert request.schema["required"] == ["about", "criteria"] and request.temperature == 0.0 and request.max_tokens is None

@@ -121,7 +121,7 @@ TABLE = {
         BadResponseError,
         False,
         COUNTED,
-        "raise max_tokens",
+        "raise `max_tokens`",
     ),
     "deep arguments": (
         fs.good("x", tool_calls=[fs.call("search", '{"q":' + "[" * 200 + "]" * 200 + "}")]),
@@ -133,7 +133,7 @@ TABLE = {
     "endless arguments": (fs.good("x", tool_calls=[fs.call("search", "[" * 100_000)]), BadResponseError, True, COUNTED, "no JSON"),
     "many tool calls": (fs.good("x", tool_calls=[fs.call("search")] * 129), BadResponseError, True, COUNTED, "129 tool calls"),
     "only thoughts": (fs.good("<think>hm</think>"), BadResponseError, True, COUNTED, "reasoning but no answer"),
-    "endless thought": (fs.good("<think>hm", "length"), BadResponseError, False, COUNTED, "raise max_tokens"),
+    "endless thought": (fs.good("<think>hm", "length"), BadResponseError, False, COUNTED, "raise `max_tokens`"),
     "refusal": (fs.good(None, refusal="I will not."), ContentFilterError, False, COUNTED, "I will not."),
     "filtered": (fs.good("half", "content_filter"), ContentFilterError, False, COUNTED, "content filter"),
     "redirect": (

@@ -1,4 +1,4 @@
-"""How answers end: a failed answer never passes for a whole one, whatever the server calls its end and wherever it says so. (What users see: `quirks/`.)"""
+"""How answers end: a failed answer never passes for a whole one, whatever the server calls its end. (What users see: `quirks/`.)"""
 
 import json
 
@@ -194,7 +194,7 @@ NOTHING = {  # replies that the limit cut off before anything was written
 async def test_nothing_before_the_limit_costs_one_call(faults, ask, name):
     """The error says what to raise, and the same request is not sent again."""
     faults.says(fs.http({"choices": [NOTHING[name]], "usage": fs.completion()["usage"]}))
-    with pytest.raises(BadResponseError, match="raise max_tokens") as caught:
+    with pytest.raises(BadResponseError, match="raise `max_tokens`") as caught:
         await redraft.refine("q", Chat("m", faults.url), "words:1-50", max_iterations=0)
     assert len(faults.requests) == caught.value.usage.calls == 1
     with pytest.raises(BadResponseError) as caught:
@@ -209,7 +209,19 @@ async def test_cut_in_other_words_is_marked(faults, ask):
         assert (reply.truncated, reply.finish_reason) == (True, "length")
 
 
-# ---- models of the user
+VERDICT = '{"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": false}'
+
+
+async def test_a_judge_that_reasons_too_long_is_asked_with_more_room(faults):
+    """Once, with four times the tokens; then the error says what to raise."""
+    judge = redraft.Judge({"truth": "It is true."}, max_tokens=100)
+    cut = fs.good("", "length", reasoning_content="Let me think")
+    faults.says(cut, fs.good(VERDICT))
+    assert (await redraft.grade(("q", "a"), judge, Chat("m", faults.url))).score == 0.8
+    faults.says(cut)
+    with pytest.raises((GradingError, ModelError), match="a larger max_tokens, such as 1600"):
+        await redraft.grade(("q", "b"), judge, Chat("m", faults.url))
+    assert [request.body["max_tokens"] for request in faults.requests] == [100, 400, 100, 400]
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ async def test_streamed_function_call(faults, ask):
 HALF = delta(part(0, "a", "search", '{"q": "ra'))
 BAD_STREAMS = {
     "no end": (fs.sse(HALF), True, "without a finish_reason"),
-    "cut off": (fs.sse(HALF, fs.chunk(finish="length")), False, "raise max_tokens"),
+    "cut off": (fs.sse(HALF, fs.chunk(finish="length")), False, "raise `max_tokens`"),
     "not whole": (fs.sse(HALF, END), True, "no JSON"),
     "no name": (fs.sse(delta(part(0, "a", None, "{}")), END), True, "without the name"),
     "an odd part": (fs.sse(delta(7), END), True, "a number as a tool call"),

@@ -23,15 +23,18 @@ from ..checks import format_value, is_number, read_error_message, unknown_name_m
 from ..documents import parse_toml, read_small_bytes
 from ..errors import ConfigError
 from ..masking import secrets_in_url
-from ..models.registry import split_names
+from ..models.endpoint_url import redacted_model_name
+from ..models.registry import canonical_name, split_names
+from ..parameters import check_parameters, merge_parameters
 from ..settings import Validation
 from .consent import could_be_planted, find_sensitive_settings, rebase_paths, require_consent, trusted_folders
-from .options import SettingOption, setting_keys
+from .options import ParameterType, SettingOption, setting_keys
 
 SECRETS = ("key", "token", "secret", "password", "authorization", "headers")
 FILES = ("redraft.toml", "pyproject.toml")
 MAX_BYTES = 1024 * 1024  # bytes of a file with settings
 VALIDATION_LEVELS = get_args(Validation)  # of `require_validated`, weakest first
+MODELS = "models"  # key of the tables with what models need
 LAYERS = "redraft.layers"  # key in a context's `meta`: the files with settings
 
 
@@ -48,7 +51,39 @@ class Layer:
 def use_files(ctx: click.Context, named: str | None) -> None:
     """Take the defaults of a command from files; `named` is the file that --config names. Raises ConfigError."""
     ctx.meta[LAYERS] = layers = layers_for(ctx.command.params, Path.cwd(), named)
-    ctx.default_map = {name: value for layer in layers for name, value in layer.values.items()}
+    defaults: dict[str, Any] = {}
+    for name, value in (item for layer in layers for item in layer.values.items()):
+        defaults[name] = (merge_parameters(*defaults.get(name, ({},)), value),) if isinstance(value, Mapping) else value
+    ctx.default_map = defaults
+
+
+def declared_parameters(name: str) -> dict[str, Any]:
+    """Return the parameters that files declare for the model of a name, in [models."NAME".params]."""
+    ctx = click.get_current_context(silent=True)
+    layers: list[Layer] = ctx.meta.get(LAYERS, []) if ctx else []
+    tables = [table for layer in layers for each, table in layer.table.get(MODELS, {}).items() if same_model(each, name)]
+    return merge_parameters(*(table["params"] for table in tables))
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whether two names are those of one model."""
+    return canonical_name(one) == canonical_name(other)
+
+
+def _check_models(value: Any, where: str) -> None:
+    """Raise ConfigError for anything but tables of models with their parameters."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f'{where} must be tables such as [models."ollama:qwen3".params], got {format_value(value)}')
+    for name, table in value.items():
+        if not isinstance(table, Mapping) or list(table) != ["params"]:
+            raise ConfigError(f'{where}: a model has one table, [models."{redacted_model_name(name)}".params]')
+        if _has_secret(name):
+            raise _secret_address_error(where)
+        check_parameters(f"{where}: {redacted_model_name(name)}", table["params"])
+
+
+def _secret_address_error(where: str) -> ConfigError:
+    return ConfigError(f"{where}: an address in a file must not contain a user or a key: they are read from the environment only")
 
 
 def require_consent_for_files(ctx: click.Context) -> None:
@@ -185,6 +220,8 @@ def check_table(table: Mapping[str, Any], params: Iterable[click.Parameter], whe
         key = name.replace("_", "-")
         if key in options:
             values[options[key].name or key] = _convert(options[key], _relative(key, value, beside), f"{where}: {name}")
+        elif key == MODELS:
+            _check_models(value, f"{where}: {name}")
         elif key not in keys:
             raise _unknown_key_error(where, name, keys)
     return values
@@ -198,6 +235,9 @@ def _unknown_key_error(where: str, key: str, known: list[str]) -> ConfigError:
 
 def _convert(setting: SettingOption, value: Any, where: str) -> Any:
     """Convert a value to the type of the setting. Nothing is coerced except a whole number to a fraction. Raises ConfigError."""
+    if isinstance(setting.type, ParameterType):
+        check_parameters(where, value)
+        return value
     types, name = _type_of(setting)
     values = value if setting.multiple else [value]
     if not isinstance(values, list) or not all(_fits(each, types) for each in values):
@@ -209,9 +249,7 @@ def _convert(setting: SettingOption, value: Any, where: str) -> Any:
     except ValueError as error:  # not a valid file name
         raise ConfigError(f"{where} must be a path, got {format_value(value)}: {error}") from error
     if setting.key in {"model", "judge"} and any(map(_has_secret, split_names(str(value)))):
-        raise ConfigError(
-            f"{where}: an address in a file must not contain a user or a key: they are read from the environment only"
-        )
+        raise _secret_address_error(where)
     return converted if setting.multiple else converted[0]
 
 

@@ -6,7 +6,7 @@ Every module in `commands` imports this one, also to show help, so it imports no
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial, reduce
 from math import isfinite
@@ -283,6 +283,51 @@ grading = group(
     setting_options(OptionFields, "require_validated", "cards_dir"),
 )
 
+
+class ParameterType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A parameter as NAME=VALUE, or parameters as a table of a file."""
+
+    name = "parameter"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the parameter by its name. Raises ConfigError for one that no model may be given."""
+        if isinstance(value, Mapping):
+            return value
+        from ..parameters import check_parameters, parse_parameter
+
+        try:
+            parameter = parse_parameter(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        check_parameters(max(param.opts, key=len) if param else self.name, parameter)
+        return parameter
+
+
+def _merge_parameters(ctx: click.Context, param: click.Parameter, typed: tuple[Mapping[str, Any], ...]) -> dict[str, Any] | None:
+    """Return the parameters of the command line over those of files; None without any."""
+    from ..parameters import merge_parameters
+
+    is_typed = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+    from_files = (ctx.lookup_default(str(param.name)) or ()) if is_typed else ()
+    return merge_parameters(*from_files, *typed) or None
+
+
+def _parameters(option: str, help: str) -> Callable[[F], F]:
+    return setting(option, type=ParameterType(), multiple=True, callback=_merge_parameters, metavar="NAME=VALUE", help=help)
+
+
+params = group(
+    _parameters(
+        "--model-param",
+        "A further parameter of the model that writes, such as top_p=0.9 or chat_template_kwargs.enable_thinking=false "
+        "(repeatable).",
+    ),
+    _parameters(
+        "--judge-param",
+        "A parameter of the model that judges, such as reasoning_effort=low or max_tokens=8192 (repeatable). If the model that "
+        "writes judges, those of --model-param are its own, too.",
+    ),
+)
 models = group(
     setting(
         "--model",
@@ -296,6 +341,7 @@ models = group(
         help="The model that judges, also beside requirements, or none. Default: the (first) model that writes judges if a grader "
         "asks a judge, or if no grader, requirement, test or form of the answer is named.",
     ),
+    params,
 )
 
 answer = group(
@@ -426,6 +472,8 @@ SHARED_KEYS = (
     "template",
     "model",
     "judge",
+    "model-param",
+    "judge-param",
     "budget-usd",
     "budget-calls",
     "budget-tokens",

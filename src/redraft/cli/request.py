@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import click
 from click.core import ParameterSource
@@ -30,7 +30,8 @@ from ..models import connect
 from ..models.endpoint_url import redacted_model_name, redacted_url
 from ..models.registry import LOCAL_SERVERS, alternative_models, canonical_name, openai_url, server_url, split_names
 from ..options import Options
-from ..protocols import Requirement
+from ..parameters import merge_parameters, without_sampling
+from ..protocols import Model, Requirement
 from ..quality.priors import Priors
 from ..refinement import PROMPT_KEYS
 from ..requirements import kinds, parse
@@ -38,7 +39,7 @@ from ..settings import OptionFields, Settings
 from ..storage.priors_store import priors_from_data, read_priors
 from ..usage import NO_USAGE, Usage
 from .answer_option import canonical_schema, load_answer
-from .config import check_table, keep_strict_validation, used_layers
+from .config import check_table, declared_parameters, keep_strict_validation, used_layers
 from .consent import PRIORS_KEYWORDS, require_consent, sensitive_settings_of_trace
 from .grader_code import load_grader
 from .options import SettingOption, parse_price
@@ -48,6 +49,7 @@ UNSAFE = "unsafe"  # the value of --sandbox for none
 WARNED_OF_UNSAFE = "redraft.warned_of_unsafe_code"  # key in a context's `meta`
 DEFAULT_PROMPT = "Improve this text."  # where only a response is given
 TRACE = "redraft.trace"  # key in a context's `meta`: the trace that settings were taken from
+PARAMETERS = ("model_param", "judge_param")  # whose values are merged, name by name
 UNSET_IN_TRACE = (
     "answer",
     "schema",
@@ -55,6 +57,8 @@ UNSET_IN_TRACE = (
     "rubric",
     "template",
     "judge",
+    "model-param",
+    "judge-param",
     "temperature",
     "max-tokens",
     "seed",
@@ -76,6 +80,8 @@ class SharedArguments:
     template: str | None = None
     model: str | None = None
     judge: str | None = None
+    model_param: Mapping[str, Any] | None = None
+    judge_param: Mapping[str, Any] | None = None
     budget_usd: float | None = None
     budget_calls: int | None = None
     budget_tokens: int | None = None
@@ -181,11 +187,28 @@ def build_settings(arguments: SharedArguments) -> Settings:
 
     Raises ConfigError.
     """
-    settings: Settings = {**arguments.settings, "prices": parse_prices(arguments.price)}
+    settings: Settings = {**arguments.settings, "prices": parse_prices(arguments.price), **parameter_settings(arguments)}
     warn_if_unsafe(settings.get("sandbox"), arguments.grader)
     if "priors" in settings:
         settings["priors"] = load_priors(settings["priors"])
     return settings
+
+
+class ParameterArguments(Protocol):
+    """The arguments of a command that name models and their parameters."""
+
+    @property
+    def judge(self) -> str | None: ...
+    @property
+    def model_param(self) -> Mapping[str, Any] | None: ...
+    @property
+    def judge_param(self) -> Mapping[str, Any] | None: ...
+
+
+def parameter_settings(a: ParameterArguments) -> Settings:
+    """Return the parameters of the models as settings; a judge that is not named is the model that writes, and has its own."""
+    own = {} if a.judge else without_sampling(a.model_param or {})
+    return {"model_params": a.model_param, "judge_params": merge_parameters(own, a.judge_param or {}) or None}
 
 
 def answer_of(arguments: SharedArguments) -> Any:
@@ -272,9 +295,20 @@ def parse_model(name: str | None) -> Any:
     """Return the named model, a list if there are several: False for "none", None if no model was named. Raises ConfigError."""
     if name and name != "none" and name.strip().lower() in {"none", "none:", "no"}:
         raise ConfigError(f"model: {name!r} is not the name of a model; for no model at all write --model none")
-    if name and len(names := split_names(name)) > 1:
-        return names
-    return False if name == "none" else name
+    if not name or name == "none":
+        return False if name else name
+    models = [with_declared_parameters(each) for each in split_names(name)]
+    return models if len(models) > 1 else models[0]
+
+
+def with_declared_parameters(name: str) -> Any:
+    """Return a name, or the model with that name if a file declares parameters for it. Raises ConfigError."""
+    return connect_declared(name) if declared_parameters(name) else name
+
+
+def connect_declared(name: str) -> Model:
+    """Return the model with a name, and with the parameters that files declare for it. Raises ConfigError."""
+    return connect(name, params=declared_parameters(name) or None)
 
 
 async def find_model(name: str | None) -> Any:
@@ -362,9 +396,14 @@ def settings_from_trace(
     """
     from_trace = {**_saved_settings(trace, params, where), **_saved_prompts(ctx, trace, where)}
     if trace.settings:
-        unset = {str(p.name): () if p.multiple else None for p in params if p.key in UNSET_IN_TRACE}
+        unset = {str(p.name): () if p.multiple and p.name not in PARAMETERS else None for p in params if p.key in UNSET_IN_TRACE}
         from_trace = {**unset, **from_trace}
     from_trace = keep_strict_validation(from_trace, values.get("require_validated"))
+    typed_params = {
+        name: merge_parameters(from_trace[name], values.get(name) or {})
+        for name in PARAMETERS
+        if from_trace.get(name) and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
     used = {name for name in from_trace if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
     if used and trace.settings:
         ctx.meta[TRACE] = where
@@ -375,7 +414,7 @@ def settings_from_trace(
         where,
         is_trace=True,
     )
-    return {**values, **{name: from_trace[name] for name in used}}
+    return {**values, **{name: from_trace[name] for name in used}, **typed_params}
 
 
 def _saved_settings(trace: Trace, params: list[SettingOption], where: str) -> dict[str, Any]:

@@ -205,8 +205,11 @@ def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:
 def _content_hash(own: Mapping[str, Any]) -> str:
     """Return a short hash of a variant, so that another version of a prompt is another run, with a budget of its own."""
     contents = {name: value.read_bytes().hex() if isinstance(value, Path) else value for name, value in own.items()}
-    contents["model"] = getattr(own.get("model"), "identity", own.get("model"))
-    return hash_task({name: value for name, value in contents.items() if isinstance(value, str | int | float | bool)})[:8]
+    model = own.get("model")
+    contents["model"] = getattr(model, "identity", model)
+    kept = {name: value for name, value in contents.items() if isinstance(value, str | int | float | bool)}
+    params = {name: value for name, value in own.items() if name in {"model_params", "judge_params"} and value}
+    return hash_task({**kept, **params, **({"params": declared} if (declared := getattr(model, "params", None)) else {})})[:8]
 
 
 def ranks_answers(graders: Any) -> bool:

@@ -28,7 +28,7 @@ from ..models.openai_chat import OPENAI_URL
 from ..models.registry import LOCAL_SERVERS, connect, openai_url, server_url
 from ..options import Options
 from ..session import resolve_graders
-from ..settings import FilePath, Flag, Instance, Keyword, Names, Number, OptionFields, ValueKind, WholeNumber, info_of
+from ..settings import FilePath, Flag, Instance, Keyword, Names, Number, OptionFields, Parameters, ValueKind, WholeNumber, info_of
 from ..storage.secure_files import data_dir
 from .field_tables import PRICED_FIELDS, PRICED_PARTS
 
@@ -197,6 +197,8 @@ PROFILE_KEYS: Mapping[str, ValueKind] = {
     "refine": Keyword(get_args(RefineTurns)),
     "pass-through": Names('["Generate a title"]'),
     "candidates": WholeNumber(1, 16),
+    "model-param": Parameters(),
+    "judge-param": Parameters(),
     **RETENTION_KEYS,
 }
 MAXIMUM_KEYS: Mapping[str, ValueKind] = {"target-score": Number(0, 1), "max-iterations": WholeNumber(0, 1000)}
@@ -208,7 +210,8 @@ BUDGET_KEYS: Mapping[str, ValueKind] = {
     "output-tokens": WholeNumber(0),
 }
 PYTHON_SETTINGS = {"answer", "plan", "strict_budget", "store", "on_record", "on_step", "cache", "prices", "max_in_flight"}
-"""The settings of `refine` that a profile does not have: they take objects, or the gateway chooses them."""
+PYTHON_SETTINGS |= {"model_params", "judge_params"}
+"""The settings of `refine` that a profile does not have: they take objects, the gateway chooses them, or they have another name."""
 PROFILE_SETTINGS = {each.name: info_of(each).kind for each in fields(OptionFields) if each.name not in PYTHON_SETTINGS}
 PATH_SETTINGS = ("draft_prompt", "refine_prompt", "cards_dir")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -244,10 +247,17 @@ def parse_config(table: Mapping[str, Any], beside: Path, env: Mapping[str, str],
     return GatewayConfig(folder, models, profiles, limits=limits, passed_retention=retention, source=source, **places)
 
 
-def default_config(model: str, env: Mapping[str, str], *, judge: str | None = None, folder: Path | None = None) -> GatewayConfig:
+def default_config(
+    model: str,
+    env: Mapping[str, str],
+    *,
+    judge: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> GatewayConfig:
     """Return the configuration for one model with a name that `connect` takes: refine/default and pass/default."""
     served = served_model("default", model, env)
-    profile = Profile("default", served.name, False if judge == "none" else judge)
+    profile = Profile("default", served.name, False if judge == "none" else judge, settings=settings or {})
     return GatewayConfig(folder or default_folder(), {served.name: served}, {profile.name: profile})
 
 
@@ -438,6 +448,7 @@ def _profile(name: str, table: Mapping[str, Any], models: Mapping[str, ServedMod
     graders = _graders(f"{where}.graders", values.pop("graders", None))
     required = _graders(f"{where}.required-graders", values.pop("required_graders", None)) or ()
     passing = tuple(values.pop("pass_through", ()))
+    settings |= {f"{name}s": values.pop(name) for name in ("model_param", "judge_param") if name in values}
     if required and (passing or values.get("refine") == "none"):
         avoiding = "pass-through" if passing else "refine = 'none'"
         raise ConfigError(

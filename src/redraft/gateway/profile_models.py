@@ -17,7 +17,7 @@ from ..models import connect
 from ..models.http_client import Timeouts
 from ..models.openai_chat import Chat
 from ..models.registry import configured_proxy, connect_endpoint
-from ..parameters import merged
+from ..parameters import merge_parameters
 from ..protocols import Call, Model, Reply, Request
 from .config import ServedModel
 from .exchange import invalid_request
@@ -110,7 +110,7 @@ class WriterModel:
     async def complete(self, request: Request) -> Reply:
         """Send a request and return the reply. Raises ModelError."""
         if self._parameters:
-            request = replace(request, params=merged(request.params or {}, self._parameters))
+            request = replace(request, params=merge_parameters(request.params or {}, self._parameters))
         if request.tools and request.sample_index >= self._drafts:
             return _without_tool_calls(await self._model.complete(replace(request, tool_choice="none")), self.name)
         return await self._model.complete(request)

@@ -12,6 +12,7 @@ from ..graders.foreign import foreign_grader
 from ..graders.rubric import is_gallery_rubric
 from ..middleware import Budget
 from ..options import Options
+from ..parameters import SAMPLING, merge_parameters, without_sampling
 from ..requirements import parse
 from ..settings import OptionFields
 from .config import Profile
@@ -32,6 +33,11 @@ def profile_settings(profile: Profile) -> dict[str, Any]:
 def request_settings(request: ChatRequest, profile: Profile, deadline: float) -> dict[str, Any]:
     """Return the settings of the refinement of a request: those of its profile, changed by what the request chooses."""
     settings = profile_settings(profile)
+    if params := settings.get("model_params"):
+        rest = without_sampling(params)
+        settings |= {name: params[name] for name in SAMPLING if name in params} | {"model_params": rest}
+        if profile.judge is None:  # the model that writes judges
+            settings["judge_params"] = merge_parameters(rest, settings.get("judge_params") or {})
     max_tokens = min((n for n in (request.max_tokens, settings.get("max_tokens")) if n is not None), default=None)
     chosen = {"temperature": request.temperature, "max_tokens": max_tokens, "seed": request.seed}
     settings |= {name: value for name, value in chosen.items() if value is not None}

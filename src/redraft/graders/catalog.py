@@ -8,16 +8,16 @@ Listing the entries loads no grader but `Judge`. The registry adds the kinds of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from .composite import Jury
 from .computed.base import parse_options
-from .judging.pointwise import CriteriaMode, Judge, Scoring
+from .judge_options import PointwiseSettings, option_values, split_options
+from .judging.pointwise import Judge
 from .registry import GraderEntry, Mode, no_argument
 from .rubric import Rubric, aliased_rubric, as_rubric, gallery_rubric, is_gallery_rubric, rubric_files
 
@@ -28,53 +28,49 @@ if TYPE_CHECKING:
 ALL_TASK_FIELDS = ("messages", "context", "reference", "tests")
 
 
-@dataclass(frozen=True)
-class _JudgeOptions:
-    """The options of `Judge` that can be written after its name."""
-
-    scoring: Scoring = "written"
-    criteria_mode: CriteriaMode = "together"
-
-
 def _make_judge(argument: str) -> Judge:
     """Return the judge for "RUBRIC,OPTION=VALUE,...", any part of which may be missing."""
-    rubric, options = _split_options(argument, "judge")
+    rubric, options = split_options(argument)
+    values = option_values("judge", options, PointwiseSettings)
     if rubric:
-        return replace(Judge(aliased_rubric(rubric) or rubric, f"judge:{argument}"), **options)
-    return replace(Judge(), name=f"judge:{argument}", **options) if options else Judge()
-
-
-def _split_options(argument: str, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the rubric and the options in the argument of a judge. The name of a file may hold an equals sign."""
-    parts = argument.split(",")
-    options = [part for part in parts if "=" in part and not PurePath(part).suffix]
-    try:
-        given = parse_options(_JudgeOptions, ",".join(options))
-    except ConfigError as error:
-        raise ConfigError(f"grader {name!r}: {error}") from None
-    return ",".join(part for part in parts if part not in options).strip(), asdict(given) if options else {}
+        return replace(Judge(aliased_rubric(rubric) or rubric, f"judge:{argument}"), **values)
+    return replace(Judge(), name=f"judge:{argument}", **values) if values else Judge()
 
 
 def _make_comparer(kind: str, argument: str) -> Ranker:
-    """Return a ranker, or a comparer of pairs, that goes by a rubric if one is named."""
+    """Return a ranker, or a comparer of pairs, that goes by a rubric if one is named, with options as those of a judge."""
     cls: type[Ranker] = getattr(import_module(".judging.ranking", __package__), kind)
     if not argument:
         return cls()
-    return cls(name=f"{cls.name}:{argument}", rubric=as_rubric(argument))
+    rubric, options = split_options(argument)
+    return cls(
+        name=f"{cls.name}:{argument}",
+        rubric=as_rubric(aliased_rubric(rubric) or rubric) if rubric else None,
+        **option_values(cls.name, options),
+    )
 
 
 def _make_checklist(argument: str) -> Checklist:
-    if is_gallery_rubric(argument):
-        raise ConfigError(f"a checklist has questions, and {argument!r} is a rubric with criteria: use the grader {argument!r}")
+    questions, options = split_options(argument)
+    if is_gallery_rubric(questions):
+        raise ConfigError(f"a checklist has questions, and {questions!r} is a rubric with criteria: use the grader {questions!r}")
     from .judging.checklist import Checklist
 
-    return Checklist(argument, name=f"checklist:{argument}") if argument else Checklist()
+    values = option_values("checklist", options)
+    return Checklist(questions or None, name=f"checklist:{argument}", **values) if argument else Checklist()
 
 
 def _make_jury(argument: str) -> Jury:
-    if argument:
-        return Jury([name.strip() for name in argument.split(",")], "median", name=f"jury:{argument}")
-    return Jury(Judge(temperature=0.7), "median", repeats=3)
+    """Return a jury of the named graders, else of three votes of a judge; options are those of each."""
+    names, options = split_options(argument)
+    if names:
+        voters = [
+            ",".join([f"{name.strip()}:{options[0]}", *options[1:]]) if options else name.strip() for name in names.split(",")
+        ]
+        return Jury(voters, "median", name=f"jury:{argument}")
+    values = option_values("jury", options, PointwiseSettings)
+    name = f"jury:{argument}" if argument else "jury"
+    return Jury(Judge(temperature=0.7, **values), "median", repeats=3, name=name)
 
 
 def _entry(name: str, mode: Mode, about: str, make: Callable[[str], Any], example: str = "") -> GraderEntry:
@@ -128,10 +124,11 @@ def gallery_entries() -> Iterator[GraderEntry]:
 def _judge_entry(name: str, rubric: Rubric) -> GraderEntry:
 
     def make(argument: str) -> Judge:
-        text, options = _split_options(argument, name)
+        text, options = split_options(argument)
         if text:
             return no_argument(name, lambda: Judge(rubric, name))(text)  # type: ignore[no-any-return]
-        return replace(Judge(rubric, name), name=f"{name}:{argument}", **options) if options else Judge(rubric, name)
+        values = option_values(name, options, PointwiseSettings)
+        return replace(Judge(rubric, name), name=f"{name}:{argument}", **values) if values else Judge(rubric, name)
 
     return GraderEntry(name, "pointwise", rubric.about, make, ("messages", *rubric.task_fields), calls_model=True, example=name)
 

@@ -35,7 +35,7 @@ MAX_DEPTH = 40  # levels of nesting
 CLASS_ATTRIBUTE_TYPES = (FunctionType, bool, int, float, str, Mapping, list, tuple, set, frozenset)
 CACHED_FUNCTION_TYPE = type(functools.cache(hash))
 EARLIER_MAX_TOKENS = 2048
-"""The `max_tokens` of judges when they had one by default. What they said within it holds without it, so fingerprints are the same."""
+"""The `max_tokens` that judges once had by default: what they said within it holds without it, and so do their fingerprints."""
 CYCLE_MARKER = "itself"  # replaces a value inside itself
 
 IdentityOf: TypeAlias = Callable[[Any], str | None]

@@ -13,11 +13,13 @@ from .. import checks
 from ..errors import ConfigError
 from ..requirements import kinds, parse
 from .base import RequirementGrader
+from .judge_options import split_options
 from .registry import RUBRIC_JUDGES, GraderEntry, resolve_spec
 from .rubric import aliased_rubric, is_gallery_rubric
 
 MAX_SPEC = 2000  # characters
 MAX_VOTERS = 9  # graders of a jury
+ALLOWED_OPTIONS = ("scoring", "criteria_mode")  # what else may cost more is for whoever runs the program to choose
 OWN = "redraft"  # the origin of Redraft's own graders
 
 
@@ -40,7 +42,7 @@ def foreign_grader(spec: str, task_fields: Collection[str] | None = None) -> Any
     if why := _refusal_reason(entry):
         raise _refusal(spec, why)
     _check_fields(spec, entry, task_fields)
-    _check_argument(spec, entry.name, argument, task_fields)
+    _check_argument(spec, entry.name, argument, task_fields, calls_model=entry.calls_model)
     return entry.make(argument)
 
 
@@ -64,28 +66,23 @@ def _check_fields(spec: str, entry: GraderEntry, task_fields: Collection[str] | 
         raise ConfigError(f"grader {checks.format_value(spec)} computes from the {' and '.join(missing)}, which no task has here")
 
 
-def _check_argument(spec: str, name: str, argument: str, task_fields: Collection[str] | None) -> None:
-    """Raise ConfigError for an argument that names a file, or a jury with too many members or one that is refused."""
+def _check_argument(spec: str, name: str, argument: str, task_fields: Collection[str] | None, *, calls_model: bool) -> None:
+    """Raise ConfigError for a file, for parameters of the judge, and for a jury with too many members or one that is refused."""
     parts = [part.strip() for part in argument.split(",") if part.strip()]
     if name == "jury":
         if len(parts) > MAX_VOTERS:
             raise _refusal(spec, f"has more than {MAX_VOTERS} members")
         for part in parts:
             foreign_grader(part, task_fields)
-    elif name == "checklist" and argument:
+        return
+    if not calls_model:
+        return
+    named, options = split_options(argument)
+    keys = [option.partition("=")[0].strip() for option in options]
+    if chosen := [key for key in keys if key not in ALLOWED_OPTIONS]:
+        raise _refusal(spec, f"sets {checks.format_value(chosen[0])} of the judge")
+    if name == "checklist" and named:
         raise _refusal(spec, "would read a file")
-    elif name in RUBRIC_JUDGES:
-        for rubric in _rubrics(name, parts):
-            if not is_gallery_rubric(rubric) and not aliased_rubric(rubric):
-                reason = f"names {checks.format_value(rubric)}, a file and no rubric of the gallery (see `redraft graders`)"
-                raise _refusal(spec, reason)
-
-
-def _rubrics(name: str, parts: list[str]) -> list[str]:
-    """Return what a judge would take for the name of a rubric: what is no option, as one name. Only `judge` has options."""
-    rubric = ",".join(part for part in parts if name != "judge" or not _is_option(part))
-    return [rubric] if rubric else []
-
-
-def _is_option(part: str) -> bool:
-    return "=" in part and part.partition("=")[0].isidentifier() and not any(mark in part for mark in "./\\")
+    if name in RUBRIC_JUDGES and named and not is_gallery_rubric(named) and not aliased_rubric(named):
+        reason = f"names {checks.format_value(named)}, a file and no rubric of the gallery (see `redraft graders`)"
+        raise _refusal(spec, reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +45,7 @@ class Workbench:
     `models`: the names that a call may choose from, the first by default; each may be several, separated by commas. Empty: one is
     looked for when it is needed. False: there is none. `judge`: the model that judges; False: none does. `graders`: those that
     calls may name besides those that `foreign_grader` allows. `traces`: the folder in which the traces of refinements are stored.
+    `connect` returns the model with a name.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Workbench:
         *,
         graders: Mapping[str, Any] = {},
         traces: Path | None = None,
+        connect: Callable[[str], Any] = connect,
     ) -> None:
         self.model_names: tuple[str, ...] = tuple(models or ())
         self.limits = limits
@@ -62,6 +64,7 @@ class Workbench:
         self._searches = models is not False and not self.model_names
         self._judge_name, self._graders = judge, dict(graders)
         self._models: dict[str, Any] = {}
+        self._connect_model = connect
         self._closing = AsyncExitStack()
         self._places = asyncio.Semaphore(limits.max_calls)
         self._waiting = 0
@@ -128,7 +131,7 @@ class Workbench:
 
     def _connect(self, name: str) -> None:
         """Connect the model, or the several models, of a name. Raises ConfigError."""
-        models = [connect(each) for each in split_names(name)]
+        models = [self._connect_model(each) for each in split_names(name)]
         for model in models:
             self._close_later(model)
         self._models[name] = models if len(models) > 1 else models[0]

@@ -23,7 +23,17 @@ from ..log import log
 from ..protocols import FORMATS, Call, Format, Reply, Request
 from ..usage import NO_USAGE, Usage
 from .cache import cache_key
-from .endpoint_errors import MALFORMED_STATUSES, RequestPart, is_bad_answer, is_fatal, is_refusal, refused_part, rejects_images
+from .endpoint_errors import (
+    MALFORMED_STATUSES,
+    RequestPart,
+    is_bad_answer,
+    is_fatal,
+    is_refusal,
+    refused_parameter,
+    refused_part,
+    refuses_max_tokens,
+    rejects_images,
+)
 from .messages import Messages, fold_later_system, fold_system, has_images, merge_adjacent, start_with_user, without_images
 
 MIN_FAILURES = 3  # requests that must fail in a format that no refusal names, before it is given up
@@ -282,6 +292,10 @@ ADAPTATIONS: dict[str, Adaptation] = {
     "stream_options": _parameter_adaptation(
         "stream_options", "accepts no stream_options; the usage of streams is unknown", lossless=True
     ),
+    "enable_thinking": Adaptation(
+        lambda request: replace(request, params={"enable_thinking": False, **(request.params or {})}),
+        "thinks only in streams; enable_thinking=false is sent",
+    ),
 }
 CANDIDATE_ADAPTATIONS: dict[RequestPart, tuple[str, ...]] = {"turns": ("later_system", "opening_turn", "system")}
 """The adaptations to try, in order, for a part that was refused; a part that is not listed has the adaptation of its name."""
@@ -313,10 +327,7 @@ def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format]
                 key = _next_adaptation(request, error)
                 if key is None:
                     error.usage = spent.as_single_answer()
-                    part = refused_part(error, request)
-                    if part in NOT_ADAPTABLE and (part != "images" or rejects_images(error)):
-                        error.args = (f"{error} ({NOT_ADAPTABLE[part]})",)
-                        error.retryable = False
+                    _explain(error, request)
                     raise
                 request = ADAPTATIONS[key].apply(request)
                 applied.append((key, error))
@@ -327,6 +338,17 @@ def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format]
                 return reply.with_usage((spent + reply.usage).as_single_answer()) if applied else reply
 
     return call_adapted
+
+
+def _explain(error: ModelError, request: Request) -> None:
+    """Add to an error what was refused: a part for which there is no other form, or a parameter that the user gives."""
+    part = refused_part(error, request)
+    if part in NOT_ADAPTABLE and (part != "images" or rejects_images(error)):
+        error.args = (f"{error} ({NOT_ADAPTABLE[part]})",)
+        error.retryable = False
+    elif name := refused_parameter(error, request):
+        given = "by `model_params`" if request.is_generation else "by `judge_params`, or with the grader"
+        error.args = (f"{error} ({name!r} is a parameter that is given {given}, or declared for the model)",)
 
 
 def _with_known_adaptations(request: Request, capabilities: ModelCapabilities) -> Request:
@@ -404,7 +426,7 @@ def _format_verdict(error: ModelError, request: Request, capabilities: ModelCapa
     part = refused_part(error, request)
     if part == "format":
         return "doubtful" if error.status in {500, 501} and capabilities.is_proven(request.format) else "refused"
-    if part is not None or not is_refusal(error) or is_fatal(error):
+    if part is not None or not is_refusal(error) or is_fatal(error) or refuses_max_tokens(error):
         return None
     if is_bad_answer(error) or error.status in MALFORMED_STATUSES:
         return "doubtful"

@@ -8,7 +8,7 @@ llama.cpp (which passes on the errors of chat templates), LM Studio and Ollama. 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from ..errors import (
@@ -99,6 +99,7 @@ RequestPart: TypeAlias = Literal[
     "max_completion_tokens",
     "stream_options",
     "logprobs",
+    "enable_thinking",
 ]
 PARAMETERS: tuple[RequestPart, ...] = ("max_tokens", "max_completion_tokens", "temperature", "seed", "stream_options")
 
@@ -155,6 +156,9 @@ _SYSTEM = _search(
 )
 
 
+_NEEDS_NO_THINKING = _search(
+    r"enable_thinking\W{0,3} (must|should|needs to|has to) be (set to )?\W?false"
+)  # (DashScope, ModelScope)
 _MAX_TOKENS = _search(
     r"max_?(completion_|new_|output_)?tokens|(completion|output) tokens|in the completion|context (length|window)"
 )
@@ -168,6 +172,8 @@ def refused_part(error: ModelError, request: Request) -> RequestPart | None:
         return "logprobs"
     if not is_refusal(error):
         return None
+    if _NEEDS_NO_THINKING(message) and "enable_thinking" not in (request.params or {}):
+        return "enable_thinking"
     if _NEGATION(message) and not _OUT_OF_RANGE(message) and (parameter := _first_parameter(message, request)):
         return parameter
     if has_tools(request) and _TOOLS(message) and (_NEGATION(message) or _REJECTS_TOOLS(message)):
@@ -202,6 +208,15 @@ def rejects_images(error: ModelError) -> bool:
     """Whether an endpoint that answers without images refuses all images, not just this one, and is not in trouble."""
     message = server_message(error)
     return bool(_REJECTS_IMAGES(message)) or (not _IMAGES(message) and (error.status or 500) < 500)
+
+
+def refused_parameter(error: ModelError, request: Request) -> str:
+    """Return the further parameter of a request that a refusal names; "" if it names none."""
+    if not request.params or not is_refusal(error):
+        return ""
+    message = server_message(error)
+    inner = (name for value in request.params.values() if isinstance(value, Mapping) for name in value)
+    return next((name for name in (*request.params, *inner) if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", message)), "")
 
 
 def refuses_max_tokens(error: ModelError) -> bool:

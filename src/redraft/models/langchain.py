@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..jsontext import replace_lone_surrogates
 from ..log import log
 from ..masking import Mask, answer_mask, without_cause, without_secret_fields
-from ..parameters import merged
+from ..parameters import merge_parameters
 from ..protocols import FORMATS, Format, Reply, Request
 from ..usage import Usage
 from .client_errors import model_error
@@ -98,16 +98,16 @@ class LangChainModel(ExtraBodyTools):
         The parameters of the request win over bound ones. To an OpenAI-compatible model they go into the body, and so does the
         response format: directly: as a parameter of LangChain's it raises an error for an answer that is cut off.
         """
-        own = extra_parameters(request, self._extra)
-        if request.params:
-            further = request.params if "json_schema" not in self.formats else {"extra_body": request.params}
-            own = merged(own, further)
+        own, further = extra_parameters(request, self._extra), request.params or {}
+        if "json_schema" not in self.formats:
+            return merge_parameters(own, further)
         schema = without_length_bounds(request.schema) if request.schema else None
         asked = response_format(Request((), schema=schema, format=request.format))
-        if asked is None or "json_schema" not in self.formats:
+        given = {"response_format": asked} if asked else {}
+        if not given and not further:
             return own
-        body = (getattr(self._model, "extra_body", None) or {}) | (own.get("extra_body") or {})
-        return own | {"extra_body": body | {"response_format": asked}}
+        body = merge_parameters(getattr(self._model, "extra_body", None) or {}, own.get("extra_body") or {}, further)
+        return own | {"extra_body": body | given}
 
     def _with_sampling(self, model: Any, request: Request) -> Any:
         """Return a copy of the model with the parameters of the request; the model itself if it has none."""

@@ -30,7 +30,7 @@ from ..masking import (
     without_cause,
     without_secret_fields,
 )
-from ..parameters import merged
+from ..parameters import merge_parameters
 from ..protocols import FORMATS, Reply, Request
 from ..reasoning import VisibleText
 from ..usage import NO_USAGE, current_entry
@@ -373,7 +373,7 @@ def request_body(name: str, request: Request, **parameters: Any) -> dict[str, An
 def complete_body(body: dict[str, Any], request: Request, extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return a body with a model's own parameters and those of the request, which win; what is None is left out."""
     own = extra_parameters(request, extra) if extra else {}
-    return without_none(body | (merged(own, request.params) if request.params else own))
+    return without_none(body | (merge_parameters(own, request.params) if request.params else own))
 
 
 TOOL_OFFER_PARAMETERS = ("tools", "tool_choice", "functions", "function_call")

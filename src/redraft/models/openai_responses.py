@@ -223,7 +223,7 @@ def reply_from_message(
 def _empty_answer_error(finish: str | None, usage: Usage, field: str, *, has_reasoning: bool) -> BadResponseError:
     if finish == "length":
         part = "on reasoning: no answer came" if has_reasoning else "before its answer began"
-        return truncated_error(f"used up its tokens {part} (raise max_tokens)", usage)
+        return truncated_error(f"used up its tokens {part} (raise `max_tokens`)", usage)
     kind = "reasoning but no answer" if has_reasoning else "an empty answer"
     if field:
         kind = f"its text as {field}, which is reasoning, and nothing as content"
@@ -340,7 +340,7 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
             value = json.loads(raw, parse_constant=reject_constant)
         except (ValueError, RecursionError) as error:
             if finish == "length":
-                raise truncated_error(f"was cut off in {of} (raise max_tokens)", usage) from None
+                raise truncated_error(f"was cut off in {of} (raise `max_tokens`)", usage) from None
             raise bad_response(f"sent no JSON as {of}: {shorten(str(error), 100)}", usage=usage) from None
     else:
         value = {} if raw is None or isinstance(raw, str) else raw

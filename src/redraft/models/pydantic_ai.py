@@ -12,7 +12,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from typing import Any
 from uuid import uuid4
 
@@ -39,7 +38,7 @@ from ..masking import (
     without_secret_fields,
 )
 from ..middleware.messages import SYSTEM_ROLES
-from ..parameters import merged
+from ..parameters import merge_parameters
 from ..protocols import Format, Reply, Request
 from ..usage import Usage, current_entry
 from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error
@@ -116,7 +115,7 @@ class ProviderModel(ExtraBodyTools):
             self._own_settings = dict(getattr(model, "settings", None) or {})
             if address:
                 self.base_url = redacted_url(address)
-        self._ignores_body = "extra_body" in getattr(model, "unsupported_settings", ())
+        self._ignored = frozenset(getattr(model, "unsupported_settings", ()))
         profile, flag = model.profile, "supports_json_schema_output"
         self._supports_schema = bool(profile.get(flag) if isinstance(profile, Mapping) else getattr(profile, flag, False))
 
@@ -174,7 +173,7 @@ class ProviderModel(ExtraBodyTools):
         if own.get("extra_body"):
             own["extra_body"] = extra_parameters(request, own["extra_body"])
         if request.params:
-            own = merged(own, self._settings_of(request.params))
+            own = merge_parameters(own, self._settings_of(request.params))
         choice: Any = request.tool_choice
         if isinstance(choice, Mapping) and "function" in choice:
             choice = [choice["function"]["name"]]  # pydantic-ai's form of a function that must be called
@@ -186,12 +185,13 @@ class ProviderModel(ExtraBodyTools):
         body: dict[str, Any] = {}
         vendor = f"{self.provider.partition('-')[0]}_"
         for name, value in params.items():
-            if name.startswith(vendor) or (name in SETTINGS and not isinstance(value, Mapping)):
+            is_setting = name in SETTINGS and SETTINGS[name] not in self._ignored and not isinstance(value, Mapping)
+            if is_setting or name.startswith(vendor):
                 settings[SETTINGS.get(name, name)] = value
             else:
                 body[name] = value
-        if body and self._ignores_body:
-            taken = ", ".join([*SETTINGS, f"{vendor}..."])
+        if body and "extra_body" in self._ignored:
+            taken = ", ".join([*(name for name in SETTINGS if SETTINGS[name] not in self._ignored), f"{vendor}..."])
             raise ConfigError(f"{next(iter(body))!r} cannot be passed on to {self.name}, which takes {taken}")
         if isinstance(stop := settings.get("stop_sequences"), str):
             settings["stop_sequences"] = [stop]

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from .. import checks
 from ..errors import ConfigError
+from ..parameters import check_parameters
 from ..protocols import Model
 from .client_objects import is_client_object, is_client_with_name, is_langchain_object, is_pydantic_ai_model
 from .endpoint_url import is_private_host, parse_base_url, redacted_model_name, redacted_url, with_version
@@ -76,6 +77,7 @@ def connect(
     api_key: str | None = None,
     base_url: str | None = None,
     env: Mapping[str, str] | None = None,
+    params: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Model:
     """Return the model with a name. Nothing is sent.
@@ -92,6 +94,8 @@ def connect(
         base_url: The address of an OpenAI-compatible server with a model of this name, such as "https://host/v1"; for a vendor
             such as "anthropic:NAME", the address of its API. Keys of the environment are not sent to it unless they belong to it.
         env: Environment in which keys are looked up. None means that of the process.
+        params: Parameters that the model with this name needs in every call of a run, whatever its role, such as
+            `{"enable_thinking": False}`; those of the call win.
         **options: Passed to the client that is made, such as `headers` or `extra_body`.
 
     Returns:
@@ -108,7 +112,13 @@ def connect(
         raise ConfigError("api_key: there is a key already; give one of them")
     if isinstance(model, str):
         environment = os.environ if env is None else env
-        return _model_from_name(model.strip(), environment, access, options)
+        named = _model_from_name(model.strip(), environment, access, options)
+        if params is not None:
+            check_parameters("params", params)
+            named.params = params  # type: ignore[attr-defined]
+        return named
+    if params is not None:
+        raise ConfigError("params: only the name of a model takes them; for an object, give model_params or judge_params")
     if access:
         raise ConfigError(f"{' and '.join(access)}: only the name of a model takes them; an object has its own key and address")
     if is_client_with_name(model):

@@ -16,6 +16,7 @@ Examples:
   redraft grade "Summarise it" --response - --rubric rubric.toml --json < answer.md
   redraft grade "Summarise it" --response a.md --response b.md --grader graders.py:polite
   redraft grade trajectories.jsonl --grader tool_selection --judge openai:gpt-4o
+  redraft grade "Prove it" --response proof.md --judge openai:gpt-5 --judge-param reasoning_effort=low
 
 \b
 With requirements only, no model is called. Exit codes: 0 graded, 1 a grader failed,

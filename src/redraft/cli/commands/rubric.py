@@ -50,6 +50,7 @@ from is written.
 @click.option("--rounds", type=options.COUNT, default=4, show_default=True, metavar="N", help="Try at most N proposals.")
 @options.setting("--model", metavar="MODEL", help="The model that proposes criteria. Default: look for one.")
 @options.setting("--judge", metavar="MODEL", help="The model that judges by them. Default: the model that proposes.")
+@options.params
 @options.judge_calls_in_flight
 @options.budget
 @options.timeout

@@ -17,6 +17,8 @@ Examples:
   redraft run --response draft.md --require bullets:3 --model none
   redraft run "Prove it" --model openai:gpt-4o-mini --budget-usd 0.05 --trace proof.jsonl
   redraft run --resume proof.jsonl --max-iterations 6
+  redraft run "Prove it" --model openai:gpt-5 --judge-param reasoning_effort=low
+  redraft run "Explain DNS" --model llamacpp:qwen3 --max-tokens 800 --grader judge:max_tokens=600,max_eval_chars=6000
 
 \b
 The answer goes to stdout, everything else to stderr. With --json, stdout gets

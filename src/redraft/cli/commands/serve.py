@@ -46,6 +46,7 @@ again.
     metavar="MODEL",
     help="The model that judges, or none; only with --model.",
 )
+@options.params
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option(
     "--port", type=options.WholeRange(0, 65_535), metavar="PORT", help="Port to listen on; 0: any free one. Default: 8484."

@@ -49,6 +49,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 @options.template
 @options.setting("--model", metavar="MODEL", help="The model that the grader calls. Default: look for one.")
 @options.setting("--judge", metavar="MODEL", help="The same; takes precedence over --model.")
+@options.params
 @options.execution
 @options.label_columns
 @click.option(

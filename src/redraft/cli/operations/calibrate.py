@@ -21,7 +21,7 @@ from ...tables.sources import open_source
 from ...text import pluralize
 from ..errors import OK
 from ..output import notice, warning
-from ..request import SharedArguments, load_graders, parse_model, parse_prices
+from ..request import SharedArguments, load_graders, parameter_settings, parse_model, parse_prices
 from ..terminal import console, text_line
 
 MAX_LISTED = 3  # unusable rows that are listed one by one
@@ -40,7 +40,7 @@ class CalibrateArguments(SharedArguments):
 def run_command(values: Mapping[str, Any]) -> int:
     """Learn priors, show and perhaps save them, and return the exit code."""
     a = CalibrateArguments.from_values(values)
-    settings = cast("CalibrationSettings", {**a.settings, "prices": parse_prices(a.price)})
+    settings = cast("CalibrationSettings", {**a.settings, "prices": parse_prices(a.price), **parameter_settings(a)})
     graders = load_graders(a.grader, a.rubric)
     tasks = read_tasks(a.file, dict(text.split("=", 1) for text in a.column))
     learned = run_sync(calibrate(tasks, parse_model(a.model), graders, parse_model(a.judge), calls=a.calls, say=notice, **settings))

@@ -41,6 +41,7 @@ from ..request import (
     find_model,
     load_graders,
     parse_model,
+    with_declared_parameters,
 )
 from ..stored_runs import describe_runs, journal_paths, read_runs
 from ..terminal import console, text_line
@@ -163,8 +164,8 @@ async def _compare_live(a: CompareArguments) -> ComparisonReport:
     if a.journal:
         settings["journal"] = a.journal
     return await compare(
-        a.a,
-        a.b,
+        _variant(a.a),
+        _variant(a.b),
         a.data,
         labels=a.labels or None,
         score=a.score,
@@ -232,6 +233,12 @@ def _check_results(*names: str) -> None:
         is_other_file = Path(name).is_file() and Path(name).suffix not in RESULT_SUFFIXES
         if is_other_file or name.startswith(PREFIXES):
             raise click.UsageError(f"{name!r} is no file of results; to compare models or prompts, name the tasks: --data FILE")
+
+
+def _variant(name: str) -> Any:
+    """Return a name, or the settings of a variant if files declare parameters for the model with that name."""
+    model = with_declared_parameters(name)
+    return name if model is name else {"label": name, "model": model}
 
 
 def _say_once() -> Callable[[str], None]:

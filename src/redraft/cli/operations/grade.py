@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import click
 from rich.table import Table
@@ -22,6 +22,7 @@ from ...models import connect
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
 from ...session import default_judge_note, graders_for_tasks, needs_judge
+from ...settings import GRADE_SETTINGS
 from ...sync import run_sync
 from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows
 from ...tables.columns import with_one_response
@@ -169,8 +170,8 @@ async def _grade(tasks: Sequence[Task], locations: Sequence[str], arguments: Gra
     a, judge, answer = arguments, parse_model(arguments.judge), answer_of(arguments)
     named = load_graders(a.grader, a.rubric, a.template)
     graders = graders_for_tasks(named, judge, as_answer_form(answer), tasks)
-    settings: GradeSettings = build_settings(a)
-    settings["budget"] = budget_of(a)
+    given = {name: value for name, value in build_settings(a).items() if name in GRADE_SETTINGS}
+    settings = cast("GradeSettings", {**given, "budget": budget_of(a)})
     if needs_judge(graders):
         judge = await find_judge(a.judge, a.model) or False
         report_unused_prices(settings.get("prices"), None, judge)

@@ -17,7 +17,7 @@ from ...graders import as_grader
 from ..errors import OK, handle_sigterm
 from ..grader_code import load_grader
 from ..output import notice
-from ..request import SharedArguments, announce_sources, budget_of, build_settings
+from ..request import SharedArguments, announce_sources, budget_of, build_settings, connect_declared
 
 if TYPE_CHECKING:
     from ...mcp_server.workbench import Workbench
@@ -91,7 +91,7 @@ def _workbench(arguments: McpArguments) -> Workbench:
         from ...mcp_server.http import with_call_limit
 
         limits = with_call_limit(limits)
-    return Workbench(models, judge, limits, graders=graders, traces=Path(a.traces) if a.traces else None)
+    return Workbench(models, judge, limits, graders=graders, traces=Path(a.traces) if a.traces else None, connect=connect_declared)
 
 
 def _stdio_server(bench: Workbench) -> Callable[[], Awaitable[None]]:

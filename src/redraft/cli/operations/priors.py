@@ -32,14 +32,21 @@ from ...text import pluralize
 from ..command_classes import ConfiguredCommand
 from ..errors import FAILED, OK
 from ..output import format_time, notice, warning
-from ..request import find_model, load_graders, parse_model, settings_from_trace
+from ..request import find_model, load_graders, parameter_settings, parse_model, settings_from_trace
 from ..terminal import console, plain_table, text_line
 
 SHIPPED = "shipped"
 KEY_DIGITS = 8  # of a key in the list
 MIN_TASKS = 8  # priors of fewer tasks are not saved
 MAX_SOURCES = 3  # files that are named in saved priors
-PAIR_SETTINGS = ("model", "judge", "grader", "rubric")  # the options that name a model and its graders
+PAIR_SETTINGS = (
+    "model",
+    "judge",
+    "model_param",
+    "judge_param",
+    "grader",
+    "rubric",
+)  # the options that name a model and its graders
 SQLITE_HEADER = b"SQLite format 3\0"
 MEANINGS = (  # of the fields of Priors, in order
     "the mean quality of first drafts",
@@ -202,10 +209,13 @@ class GradingNames:
     judge: str | None
     grader: tuple[str, ...]
     rubric: Any
+    model_param: Mapping[str, Any] | None
+    judge_param: Mapping[str, Any] | None
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        return cls(model=values["model"], judge=values["judge"], grader=tuple(values["grader"]), rubric=values["rubric"])
+        named: dict[str, Any] = {field.name: values[field.name] for field in fields(cls)}
+        return cls(**{**named, "grader": tuple(values["grader"])})
 
 
 @dataclass
@@ -293,7 +303,7 @@ async def _find_key(names: GradingNames, where: str) -> PriorsKey | None:
         raise ConfigError(f"{where} does not name the model that wrote: name it with --model")
     judge = parse_model(names.judge)
     graders = graders_of_run(load_graders(names.grader, names.rubric), judge, None)
-    session = Session(Options(), writer, graders, judge or None)
+    session = Session(Options.from_settings(parameter_settings(names)), writer, graders, judge or None)
     try:
         return session.priors_key
     finally:

@@ -28,7 +28,7 @@ from ...validation.rubric_induction import InducedRubric, RubricInduction, to_to
 from ...validation.rubric_proposal import proposal_to_toml
 from ..errors import FAILED, OK, UNPROVEN
 from ..output import check_output, notice, print_answer, read_text, warning
-from ..request import announce_sources, find_model, parse_model
+from ..request import announce_sources, find_model, parameter_settings, parse_model
 from .validate import JudgingArguments
 
 SOURCE_MESSAGE = 'give a file with labelled answers, or a description of the task, such as "Replies to customers\' complaints"'
@@ -41,6 +41,7 @@ DATA_OPTIONS = {
     "limit": "--limit",
     "rounds": "--rounds",
     "judge": "--judge",
+    "judge_param": "--judge-param",
     "max_in_flight": "--max-in-flight",
 }
 
@@ -54,6 +55,10 @@ class RubricArguments(JudgingArguments):
     overwrite: bool
     name: str | None
     rounds: int
+
+    def own_settings(self) -> Settings:
+        """Return the settings of a session whose model writes proposals."""
+        return cast("Settings", {**self.session_settings(), **parameter_settings(self)})
 
 
 def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
@@ -108,7 +113,7 @@ async def _propose(description: str, name: str, arguments: RubricArguments) -> t
     if model is None:
         raise ConfigError(NO_MODEL)
     announce_sources(model)
-    rubric = await propose_rubric(description, model, name=name, **cast("Settings", arguments.session_settings()))
+    rubric = await propose_rubric(description, model, name=name, **arguments.own_settings())
     return rubric, redacted_model_name(model if isinstance(model, str) else model.name)
 
 
@@ -135,7 +140,7 @@ async def _induce(cases: list[Any], start: Rubric, arguments: RubricArguments) -
     judge = parse_model(arguments.judge)
     announce_sources(writer, judge)
     graders = graders_of_run(Judge(start, start.name), judge, None)
-    options = Options.from_settings(cast("Settings", {**arguments.session_settings(), "cache": {}}))
+    options = Options.from_settings({**arguments.own_settings(), "cache": {}})
     session = Session(options, writer, graders, judge or None)
 
     def report(what: str, agreement: Any) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,6 +35,8 @@ class ServeOptions:
     config: str | None = None
     model: str | None = None
     judge: str | None = None
+    model_param: Mapping[str, Any] | None = None
+    judge_param: Mapping[str, Any] | None = None
     host: str | None = None
     port: int | None = None
     folder: str | None = None
@@ -78,12 +80,13 @@ def serve_gateway(options: ServeOptions) -> None:
 def read_config(options: ServeOptions) -> GatewayConfig:
     """Return the configuration that the options mean. Raises ConfigError."""
     if options.config:
-        for name in ("model", "judge"):
+        for name in ("model", "judge", "model_param", "judge_param"):
             if getattr(options, name):
-                raise click.UsageError(f"--{name} cannot be combined with --config, which names the models")
+                raise click.UsageError(f"--{name.replace('_', '-')} cannot be combined with --config, which names the models")
         config = load_config(options.config, os.environ)
     else:
-        config = default_config(options.model or found_model(), os.environ, judge=options.judge)
+        settings = {f"{name}s": value for name in ("model_param", "judge_param") if (value := getattr(options, name))}
+        config = default_config(options.model or found_model(), os.environ, judge=options.judge, settings=settings)
     given = {"host": options.host, "port": options.port, "folder": Path(options.folder) if options.folder else None}
     return replace(config, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 

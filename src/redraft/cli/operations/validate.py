@@ -39,6 +39,7 @@ from ..request import (
     judge_of,
     load_rubric,
     make_budget,
+    parameter_settings,
     parse_prices,
     warn_if_unsafe,
 )
@@ -62,6 +63,8 @@ class JudgingArguments:
     limit: int | None
     model: str | None
     judge: str | None
+    model_param: Mapping[str, Any] | None
+    judge_param: Mapping[str, Any] | None
     max_in_flight: int
     budget_usd: float | None
     budget_calls: int | None
@@ -96,6 +99,7 @@ class JudgingArguments:
     def session_settings(self) -> ValidationSettings:
         """Return the settings of a session with the limits that were given."""
         return {
+            "judge_params": parameter_settings(self).get("judge_params"),
             "budget": make_budget(usd=self.budget_usd, calls=self.budget_calls, tokens=self.budget_tokens),
             "prices": parse_prices(self.price),
             "max_in_flight": self.max_in_flight,

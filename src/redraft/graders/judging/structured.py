@@ -115,7 +115,7 @@ async def ask_for_json(
 
     A truncated reply is never parsed, however complete it looks: the request is repeated with MORE_ROOM times the tokens.
     """
-    reply = await _reply_or_nothing(ask, request)
+    reply, again = await _reply_or_nothing(ask, request), request
     try:
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
@@ -124,18 +124,18 @@ async def ask_for_json(
     try:
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
-        raise BadResponseError(f"{subject} cannot be read: {complaint}{_advice(request, reply, params)}") from complaint
+        raise BadResponseError(f"{subject} cannot be read: {complaint}{_advice(request, again, reply, params)}") from complaint
 
 
-def _advice(request: Request, reply: Reply, params: str) -> str:
-    """Return what to do about a second reply that was cut off, by its room and that of the first request; "" for any other."""
+def _advice(request: Request, again: Request, reply: Reply, params: str) -> str:
+    """Return what to do about a second reply that was cut off, by what both requests allowed; "" for any other."""
     if not reply.truncated:
         return ""
-    room = MORE_ROOM * max(MORE_ROOM * (request.max_tokens or 0), _used_tokens(reply) or FALLBACK_ROOM)
+    room = MORE_ROOM * (again.max_tokens or _used_tokens(reply) or FALLBACK_ROOM)
     if request.max_tokens:
-        return f" twice: give the grader a larger max_tokens, such as {room}, or a model that reasons less"
+        return f" twice: give the grader a larger max_tokens, such as {room}, or let it reason less"
     option = f"--{params.replace('_', '-').removesuffix('s')} max_tokens={room}"
-    return f" twice: give it more by {params}={{'max_tokens':{room}}} ({option}), or a model that reasons less"
+    return f" twice: give it more by {params}={{'max_tokens':{room}}} ({option}), or let it reason less"
 
 
 def _used_tokens(reply: Reply) -> int | None:
