@@ -7,7 +7,7 @@ export PYTHON
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 SLOW ?= none
 
-.PHONY: demo test test-all test-skipped test-shuffled lowest check lint types docs site cover bench release clean
+.PHONY: demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover bench release clean
 
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
@@ -42,8 +42,12 @@ lint: $(VENV)/.ready-test   ## ruff, and the layers of imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
 
-types: $(VENV)/.ready-test  ## mypy, strict, and pyright
+types: mypy pyright         ## mypy, strict, and pyright
+
+mypy: $(VENV)/.ready-test
 	@$(BIN)/mypy
+
+pyright: $(VENV)/.ready-test
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 docs: $(VENV)/.ready-test $(VENV)/.ready-docs ## check the generated parts, run every code block, build the site into build/site

@@ -1,5 +1,6 @@
 """Fixtures of all tests: no network beyond this machine, no keys from the environment, a real model server."""
 
+import gc
 import math
 import os
 import re
@@ -64,6 +65,25 @@ def pytest_configure():
 def pytest_xdist_auto_num_workers():
     """Two workers for each core: many tests wait for a deadline, a pause or another process."""
     return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """With `--skipped`, read no file whose tests were all run."""
+    if config.getoption("--skipped") and collection_path.suffix == ".py":
+        skipped = {nodeid.partition("::")[0] for nodeid in config.cache.get(SKIPPED, [])}
+        return True if collection_path.relative_to(config.rootpath).as_posix() not in skipped else None
+    return None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection():
+    """Look for no cycles of objects while the tests are read, and afterwards not among these: it would take half of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -146,6 +146,7 @@ UNUSABLE = [
 ]
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("grader", UNUSABLE)
 def test_a_grader_that_cannot_work_here_is_an_error_before_any_call(redraft, folder, grader):
     """All commands agree, and a validation neither writes a card nor saves a verdict."""

@@ -320,6 +320,7 @@ def check(candidate):
 """
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("tests", "code", "passed"),
     [

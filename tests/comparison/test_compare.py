@@ -433,6 +433,7 @@ class Longer:
         return Comparison(tuple(c.id for c in sorted(candidates, key=lambda c: -len(c.text))))
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("grader", ["pairwise", "pairwise:clarity", Longer()], ids=lambda each: getattr(each, "name", each))
 @pytest.mark.parametrize("max_iterations", [0, 1])
 def test_models_are_compared_by_a_grader_that_compares(tmp_path, grader, max_iterations):

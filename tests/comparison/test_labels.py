@@ -50,6 +50,7 @@ def near_ties(b, ids, count):
     return sorted(ids, key=by_id.__getitem__)[:count]
 
 
+@pytest.mark.slow
 def test_labels_chosen_to_teach_do_not_bias_the_estimate():
     """They are of near ties, which are not like all rows: an estimate from all labels misses the truth, and they are left out."""
     misses = {"random": 0, "all": 0}

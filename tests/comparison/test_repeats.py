@@ -152,6 +152,7 @@ def test_errors_are_of_each_sample():
     assert report.errors.value == pytest.approx(0.6)
 
 
+@pytest.mark.slow
 def test_labels_of_many_samples_of_a_task_take_linear_time():
     """Ten thousand samples of one task are read as fast as ten thousand tasks."""
     pairs = pair_results(*(RunResults(s, "table", [ResultRow("t", "", 0.5, f"{s}{n}") for n in range(10_000)]) for s in "ab"))

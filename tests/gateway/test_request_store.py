@@ -474,6 +474,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("statement", ["DELETE", "PRAGMA incremental_vacuum", "PRAGMA wal_checkpoint", "none"])
 def test_what_was_deleted_does_not_come_back_after_a_kill(tmp_path, statement):
     """Whether the process is killed while it deletes or after it: no request comes back, and none loses its outcome."""

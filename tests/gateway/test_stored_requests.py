@@ -229,6 +229,7 @@ def test_another_retention_after_sighup(tmp_path, upstream):
     assert find_stored_request(tmp_path / "data", before).trace and find_stored_request(tmp_path / "data", after) is None
 
 
+@pytest.mark.slow
 def test_second_gateway_on_one_folder_is_refused(tmp_path, upstream):
     """It says which process has the folder, and the first goes on."""
     with served(tmp_path, upstream.port) as gateway:
