@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cpu_time import least_seconds
+
 from redraft.storage.journal import Journal
 from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.static_page import static_page

@@ -174,7 +174,8 @@ class BatchClient:
     def _error_from_response(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
         error = self.chat.error_from_response(status, headers, body)
         if status in {404, 405}:
-            error.args = (f"{error} (does this endpoint have a batch API, /files and /batches?)",)
+            error.reason = "does this endpoint have a batch API, /files and /batches?"
+            error.args = (f"{error} ({error.reason})",)
         return error
 
     def _target(self, path: str, timeouts: Timeouts) -> RequestTarget:
