@@ -41,7 +41,7 @@ from ..plans import Plan
 from ..plans.self_refine import full_note
 from ..protocols import Store
 from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement
-from ..result import parsed_answer
+from ..result import broken_musts, parsed_answer
 from ..session import Session, graders_of_run
 from ..text import utf8_size
 from ..usage import NO_USAGE, Usage
@@ -298,6 +298,7 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
         iterations=trace.iterations,
         stop=str(outcome.reason) if outcome else "",
         reason=outcome.note if outcome else "",
+        broken=tuple(broken_musts(trace)),
     )
 
 
