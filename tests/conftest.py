@@ -18,8 +18,8 @@ from hypothesis import settings
 from require import require_sandbox
 
 # For properties that do not say how many examples they want. No deadline: it would time the machine, which other tests load.
-settings.register_profile("suite", max_examples=50, deadline=None)
-settings.load_profile("suite")
+settings.register_profile("all", max_examples=50, deadline=None)
+settings.register_profile("quick", max_examples=20, deadline=None)
 
 TINY = Path(__file__).parent / "wire" / "tiny.py"
 SKIPPED = "redraft/skipped"  # in pytest's cache
@@ -55,8 +55,9 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Receive Ctrl-C even where the tests were started with it ignored, as `nohup` and some CI runners start them."""
+    settings.load_profile("all" if config.getoption("--slow") == "all" else "quick")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

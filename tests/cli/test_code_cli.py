@@ -232,6 +232,7 @@ def test_messages_say_what_to_type(redraft, folder, options, said, unsaid):
     assert all(text in done.err for text in said) and not any(text in done.err for text in unsaid), done.err
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("options", "note"), [(("--no-editor",), "there are no automatic repairs"), ((), "all automatic repairs are done")]
 )

@@ -31,6 +31,7 @@ def run_rows(n, shift, seed, noise=0.1, answers="x"):
     ]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("shift", "n", "margin", "verdict", "gate"),
     [

@@ -188,6 +188,7 @@ def test_labels_that_can_be_read_once(tmp_path):
     assert report.people.estimate.labels == 50
 
 
+@pytest.mark.slow
 def test_graders_are_compared_on_the_random_rows(tmp_path, monkeypatch, capsys):
     """Agreement on rows that were chosen because graders disagree there is not the agreement on all rows."""
     monkeypatch.chdir(tmp_path)

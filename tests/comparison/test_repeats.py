@@ -293,6 +293,7 @@ def intervals(report):
     return [report.anytime, *(each.interval for each in found)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.sampled_from(["repeated IDs", "other IDs", "no ID"]), st.booleans())
 def test_rows_twice_never_narrow_an_interval(rows, form, has_labels):

@@ -381,6 +381,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_kill_while_pending_rows_are_replaced_loses_none(tmp_path):
     """The file has all that are kept at any moment, and no draft is left after the next start."""
     path = tmp_path / "pending"
