@@ -773,7 +773,7 @@ async def test_an_outage_beyond_the_limit_halts_the_run(clock):
     await clock.advance(1000)
     assert [str(error) for error in halted] == ["cannot be reached"]
     assert sum(task.done() for task in tasks) == 7
-    assert gate.state == "stopped: cannot be reached"
+    assert gate.state == "stopped: ModelUnavailableError"
     assert gate.free_slots <= 0
     assert max(call.at) < 1093
     await cancel_all(tasks)

@@ -28,7 +28,7 @@ from ...middleware.endpoint_errors import is_fatal, refused_part
 from ...middleware.endpoint_limiter import MAX_PAUSE
 from ...middleware.messages import has_images
 from ...models import Chat, connect
-from ...models.openai_batches import BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
+from ...models.openai_batches import STATUSES, BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
 from ...protocols import FORMATS, Call, Model, Reply, Request
 from ...session import Session
 from ...settings import EndpointLimits
@@ -407,5 +407,6 @@ def check_batch_model(call: Call, model: Model, *, has_fallback: bool = False) -
 
 
 def _describe(submitted: SubmittedBatch, batch: ProviderBatch | None) -> str:
-    status = f"{batch.id} {batch.status.replace('_', ' ')} ({batch.answered_count:,} done)" if batch else "being submitted"
+    known = batch.status.replace("_", " ") if batch and batch.status in STATUSES else "in an unknown state"
+    status = f"{batch.id} {known} ({batch.answered_count:,} done)" if batch else "being submitted"
     return f"batch {submitted.number}: {submitted.requests:,} requests, {status}"
