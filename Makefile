@@ -7,13 +7,13 @@ export PYTHON
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 SLOW ?= none
 
-.PHONY: demo test test-all test-skipped test-shuffled lowest check lint types docs site cover bench release clean
+.PHONY: demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover bench release clean
 
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
 
 test: $(VENV)/.ready-test   ## run the tests except those marked slow; SLOW=SEED/SHARE adds a share of these, chosen by the seed
-	@echo "The tests take seven to nine minutes on two cores; a percentage ends each line." >&2
+	@echo "The tests take about five minutes on two cores; a percentage ends each line." >&2
 	@$(PYTEST) --slow $(SLOW)
 
 test-all: $(VENV)/.ready-test ## run all tests
@@ -42,8 +42,12 @@ lint: $(VENV)/.ready-test   ## ruff, and the layers of imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
 
-types: $(VENV)/.ready-test  ## mypy, strict, and pyright
+types: mypy pyright         ## mypy, strict, and pyright
+
+mypy: $(VENV)/.ready-test
 	@$(BIN)/mypy
+
+pyright: $(VENV)/.ready-test
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 docs: $(VENV)/.ready-test $(VENV)/.ready-docs ## check the generated parts, run every code block, build the site into build/site

@@ -1,5 +1,6 @@
 """Fixtures of all tests: no network beyond this machine, no keys from the environment, a real model server."""
 
+import gc
 import math
 import os
 import re
@@ -18,8 +19,8 @@ from hypothesis import settings
 from require import require_sandbox
 
 # For properties that do not say how many examples they want. No deadline: it would time the machine, which other tests load.
-settings.register_profile("suite", max_examples=50, deadline=None)
-settings.load_profile("suite")
+settings.register_profile("all", max_examples=50, deadline=None)
+settings.register_profile("quick", max_examples=20, deadline=None)
 
 TINY = Path(__file__).parent / "wire" / "tiny.py"
 SKIPPED = "redraft/skipped"  # in pytest's cache
@@ -56,8 +57,9 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Receive Ctrl-C even where the tests were started with it ignored, as `nohup` and some CI runners start them."""
+    settings.load_profile("all" if config.getoption("--slow") == "all" else "quick")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -66,6 +68,25 @@ def pytest_configure():
 def pytest_xdist_auto_num_workers():
     """Two workers for each core: many tests wait for a deadline, a pause or another process."""
     return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """With `--skipped`, read no file whose tests were all run."""
+    if config.getoption("--skipped") and collection_path.suffix == ".py":
+        skipped = {nodeid.partition("::")[0] for nodeid in config.cache.get(SKIPPED, [])}
+        return True if collection_path.relative_to(config.rootpath).as_posix() not in skipped else None
+    return None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection():
+    """Look for no cycles of objects while the tests are read, and afterwards not among these: it would take half of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -27,7 +27,7 @@ def _code(found):
 
 @contextmanager
 def no_collection():
-    """Leave cycles of objects in memory for the duration of the block. What was there before is not looked at."""
+    """Leave cycles of objects in memory for the duration of the block. What was there before is not looked at, also afterwards."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -35,7 +35,6 @@ def no_collection():
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def objects_in_cycles():

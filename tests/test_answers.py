@@ -866,6 +866,7 @@ HOSTILE_TEXTS = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
 @pytest.mark.parametrize(
     "form", [SchemaAnswer({"type": "object"}), TypedAnswer(list[int]), CodeAnswer("python")], ids=lambda f: f.name

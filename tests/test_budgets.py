@@ -147,6 +147,7 @@ def request_of(size, schema=None):
     return Request(({"role": "user", "content": "x" * size},), schema=schema, format="json_schema" if schema else "text")
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     chars=st.integers(1, 4),
@@ -275,6 +276,7 @@ class Wordy:
         return sum(1 if word == "lighthouse" else 1 + len(word.encode()) for word in text.split(" "))
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("script", ["Latin", "Chinese", "emoji", "mixed"])
 @pytest.mark.parametrize("most", [5000, 20_000, 60_000])
 async def test_answers_say_nothing_about_other_texts(script, most):

@@ -94,7 +94,7 @@ def run_line(line, folder, env):
     return CommandResult([line], done.returncode, done.stdout, done.stderr)
 
 
-SLOW_PAGES = {"trust-a-judge.md"}
+SLOW_PAGES = {"trust-a-judge.md", "few-labels.md", "many-machines.md", "repair-code.md"}
 SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "repair-code.md", "sandbox.md"}
 
 
@@ -301,3 +301,9 @@ def test_the_architecture_lists_the_layers():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
     assert "```text\n" + "\n".join(layers) + "\n```" in ARCHITECTURE
+
+
+def test_pages_install_from_the_clone():
+    """As the README does: no package index has Redraft, so a name there would be somebody else's."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    assert [page.name for page in pages if re.search(r"pip install[^\n]*['\" ]redraft\b", page.read_text())] == []

@@ -698,7 +698,7 @@ async def test_an_endpoint_that_is_down_is_probed_and_the_calls_wait(clock):
     await clock.advance(100)
     assert asked[20:] == [1, 2, 4, 8, 16, 32, 62, 92]
     assert len(said) == 1
-    assert re.fullmatch(rf"here: down since {MOMENT}: cannot be reached; probing it until it answers", said[0])
+    assert re.fullmatch(rf"here: down since {MOMENT}: ModelUnavailableError; probing it until it answers", said[0])
     dead = False
     await clock.advance(22)
     assert (said[1:], gate.state) == (["here: back after 2 min 2 s"], "")
@@ -773,7 +773,7 @@ async def test_an_outage_beyond_the_limit_halts_the_run(clock):
     await clock.advance(1000)
     assert [str(error) for error in halted] == ["cannot be reached"]
     assert sum(task.done() for task in tasks) == 7
-    assert gate.state == "stopped: cannot be reached"
+    assert gate.state == "stopped: ModelUnavailableError"
     assert gate.free_slots <= 0
     assert max(call.at) < 1093
     await cancel_all(tasks)

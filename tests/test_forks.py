@@ -222,6 +222,7 @@ async def test_a_child_loads_a_local_model_of_its_own(gguf_file):
     await model.aclose()
 
 
+@pytest.mark.slow
 def test_a_grader_under_the_command_line_may_end_processes_that_it_forked(tmp_path):
     """Signals that end the children of a pool reach neither the run nor its event loop."""
     (tmp_path / "pooled.py").write_text(

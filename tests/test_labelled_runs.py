@@ -288,6 +288,7 @@ def noisy_judge_model():
     return CallableModel(lambda messages: str(min(1, max(0, float(last_word(messages)) + numbers.gauss(0, 0.05)))), name="noisy")
 
 
+@pytest.mark.slow
 def test_labels_of_answers_on_a_scale_make_a_calibration(tmp_path):
     """The file knows its scale, so that nobody must repeat it; scores of runs are then in people's points."""
     path = tmp_path / "labels.jsonl"

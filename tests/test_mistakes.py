@@ -454,6 +454,7 @@ EVERY = {
 FILES = count()
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("which", EVERY)
 def test_any_argument_gives_success_or_a_redraft_error(which, tmp_path, monkeypatch):
     """No AttributeError, TypeError or KeyError comes from inside."""

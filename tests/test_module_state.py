@@ -72,8 +72,8 @@ def shared_state():
         names = set(module_names(tree))
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                changed = (set(changed_names(node)) & names) - parameters(node)
-                yield from (f"{path.relative_to(PACKAGE).as_posix()} {name}" for name in changed)
+                if changed := set(changed_names(node)) & names:
+                    yield from (f"{path.relative_to(PACKAGE).as_posix()} {name}" for name in changed - parameters(node))
         for node in tree.body:  # what runs at a fork or at the end, given as a method
             if isinstance(node, ast.If | ast.Expr):
                 yield from (f"{path.relative_to(PACKAGE).as_posix()} {name}" for name in set(changed_names(node)) & names)

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from inspect import isfunction
 from pathlib import Path
 
@@ -75,14 +76,17 @@ def modules():
     return sorted(path for path in SOURCE.rglob("*.py"))
 
 
+@cache
 def definitions(path):
     """Every class, function and method of a module with the functions inside them: (node, whether it is a property)."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef):
-            yield node, False
+            found.append((node, False))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             decorators = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
-            yield node, bool(decorators & {"property", "cached_property"})
+            found.append((node, bool(decorators & {"property", "cached_property"})))
+    return found
 
 
 def test_no_class_name_twice():

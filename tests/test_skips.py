@@ -26,8 +26,8 @@ def test_skipped_tests_are_counted_by_reason_and_can_be_run_later(tmp_path):
     (tmp_path / "test_some.py").write_text(SOME_TESTS)
 
     def last_lines(path, *options):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-n", "1", *options]
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parent)}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "xdist", "-n", "1", *options]
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stdout
         return [line.partition(" in ")[0] for line in done.stdout.splitlines()[-2:]]

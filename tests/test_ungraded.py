@@ -510,6 +510,7 @@ async def test_a_judge_that_is_down_gets_no_further_texts(settings):
 # ---- exit codes
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("stop", StopReason)
 @pytest.mark.parametrize("score", [None, 0.2])
 @pytest.mark.parametrize("meets", [None, 0.0, 1.0])

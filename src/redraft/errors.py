@@ -62,10 +62,12 @@ class ModelError(RedraftError):
     """A model call failed.
 
     `status` is the HTTP status, or None. `retryable` says whether the same call may succeed later, `retry_after` how many
-    seconds the server asked to wait, or None.
+    seconds the server asked to wait, or None. `reason`: what Redraft says of it, such as "cannot be reached: Connection
+    refused", without text of a server; "" where there is only such a text.
     """
 
     retryable = False
+    reason = ""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 
 from .core.records import Candidate, Comparison, Feedback, Record
-from .errors import ModelError, error_name
+from .errors import ConfigError, ModelError, StoreError, error_name
 
 log = logging.getLogger("redraft")
 log.addHandler(logging.NullHandler())
@@ -23,6 +23,14 @@ record_log = log.getChild("record")
 def error_kind(error: ModelError) -> str:
     """Return the kind of an error without its message, such as "RateLimitError (status 429)"."""
     return f"{error_name(error)} (status {error.status})" if error.status else error_name(error)
+
+
+def error_summary(error: BaseException, endpoint: str = "") -> str:
+    """Return an error without text of an endpoint or of a row, such as "AuthenticationError (status 401): api.example"."""
+    if isinstance(error, ConfigError | StoreError) and str(error):
+        return str(error)
+    kind, reason = (error_kind(error), error.reason) if isinstance(error, ModelError) else (error_name(error), "")
+    return ": ".join(filter(None, [kind, endpoint, reason]))
 
 
 def log_record(record: Record, task_id: str | None) -> None:

@@ -8,8 +8,8 @@ from aiohttp import web
 
 
 class ChatServer:
-    """`answer(messages, n)` gives the n-th reply: text, the fields of a message, a status, a status with a message, bytes (a
-    body), or None for no reply at all.
+    """`answer(messages, n)` gives the n-th reply: text, the fields of a message (and `finish_reason`), a status, a status with a
+    message or an error of fields, bytes (a body), or None for no reply at all.
 
     `hold(n)` keeps call n waiting.
     """
@@ -80,9 +80,11 @@ class ChatServer:
         if isinstance(said, int):
             said = said, f"no, {said}"
         if isinstance(said, tuple):
-            return web.json_response({"error": {"message": said[1]}}, status=said[0], headers=dict(*said[2:]))
-        message = said if isinstance(said, dict) else {"content": said}
-        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
+            error = {"message": said[1]} if isinstance(said[1], str) else said[1]
+            return web.json_response({"error": error}, status=said[0], headers=dict(*said[2:]))
+        message = {"finish_reason": "stop", **(said if isinstance(said, dict) else {"content": said})}
+        finish = message.pop("finish_reason")
+        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
 

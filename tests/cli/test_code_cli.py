@@ -146,6 +146,7 @@ UNUSABLE = [
 ]
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("grader", UNUSABLE)
 def test_a_grader_that_cannot_work_here_is_an_error_before_any_call(redraft, folder, grader):
     """All commands agree, and a validation neither writes a card nor saves a verdict."""
@@ -231,6 +232,7 @@ def test_messages_say_what_to_type(redraft, folder, options, said, unsaid):
     assert all(text in done.err for text in said) and not any(text in done.err for text in unsaid), done.err
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("options", "note"), [(("--no-editor",), "there are no automatic repairs"), ((), "all automatic repairs are done")]
 )

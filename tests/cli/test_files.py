@@ -132,6 +132,7 @@ def test_a_hostile_trace_is_refused_by_every_command(redraft, record):
         assert "t.jsonl" in done.err and "Traceback" not in done.err, (command, done.err)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no /dev/fd")
 def test_a_trace_from_a_pipe_is_shown(redraft):
     """Shells pass `<(command)` as a pipe; an endless one is refused."""

@@ -112,6 +112,7 @@ NAMES = (
 )
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_stderr_in_a_pipe_is_prose_or_json_if_asked_for(redraft, commands, name):
     """No line mixes them."""

@@ -7,6 +7,7 @@ import pytest
 from require import require_sandbox
 
 from redraft.middleware import shortage
+from redraft.sandbox.tiers import MIN_DESCRIPTORS
 
 from .conftest import PROGRAM
 
@@ -50,17 +51,30 @@ def test_the_soft_limit_is_raised_to_the_hard_one(redraft):
     assert '"score": 1.0' in done.stdout, done.stderr
 
 
+TESTED = ("batch", "rows.jsonl", "-o", "out.jsonl", "--grader", "tests", "--answer", "code:python")
+
+
 @pytest.mark.slow
-def test_a_batch_that_starts_many_programs_with_few_descriptors(redraft, serve):
+@pytest.mark.parametrize("limit", [MIN_DESCRIPTORS, 40])
+def test_a_batch_that_starts_many_programs_with_few_descriptors(redraft, serve, limit):
     """Every row is graded, though one sandbox at most fits at a time."""
     require_sandbox("bubblewrap")
     server = serve(lambda messages, n: "```python\ndef f(x):\n    return x\n```")
     write_rows(redraft.folder, 40, tests=["assert f(1) == 1"])
-    command = ["batch", "rows.jsonl", "-o", "out.jsonl", "--model", server.model, "--grader", "tests", "--answer", "code:python"]
-    done = run_limited(command, redraft.folder, soft=40, hard=40)
+    done = run_limited([*TESTED, "--model", server.model], redraft.folder, soft=limit, hard=limit)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (redraft.folder / "out.jsonl").read_text().splitlines()]
     assert ([row["best_score"] for row in rows], server.calls) == ([1.0] * 40, 40)
+
+
+@pytest.mark.parametrize("limit", [24, MIN_DESCRIPTORS - 1])
+def test_too_few_descriptors_for_a_sandbox_are_an_error_before_any_call(redraft, serve, limit):
+    """It names the limit that is needed."""
+    server = serve(lambda messages, n: "never")
+    write_rows(redraft.folder, 3, tests=["assert f(1) == 1"])
+    done = run_limited([*TESTED, "--model", server.model], redraft.folder, soft=limit, hard=limit)
+    assert (done.returncode, server.calls) == (2, 0), done.stderr
+    assert f"at least {MIN_DESCRIPTORS} open files, got {limit}" in done.stderr
 
 
 def test_a_batch_that_found_no_room_says_so(redraft, serve, monkeypatch):

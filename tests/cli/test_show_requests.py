@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -59,6 +60,25 @@ def test_request_of_which_only_the_facts_were_kept(redraft, folder):
     assert "score" in done.out and "1.00" in done.out and "cost" in done.out and "unknown" in done.out
     assert "its texts were not kept" in done.out and "cat" not in done.out
     assert set(json.loads(redraft("show", "less", "--folder", folder, "--json").out)) == {"request"}
+
+
+def test_request_that_was_passed_on(redraft, folder, tmp_path):
+    """Its facts and its bodies: nothing was refined or graded. One without an answer has no bodies, though it keeps texts."""
+    store = RequestStore(tmp_path / "passed")
+    recorder = store.begin("passed", Owner(), "pass/m", "chat", Retention("full"))
+    usage = Usage(calls=1, input_tokens=7, output_tokens=3, cost=None)
+    recorder.record_exchange(b'{"asked": "\x1b[2J"}', b'{"said": "fine"}', usage)
+    recorder.finish(RequestEnd(200, usage=usage))
+    store.begin("failed", Owner(), "pass/m", "chat", Retention("full")).finish(RequestEnd(502, "upstream_error"))
+    store.close()
+    shown = redraft("show", "passed", "--folder", store.folder).out
+    assert '{"asked": "' in shown and '{"said": "fine"}' in shown and "1 call, 7 tokens in, 3 tokens out" in shown
+    assert not re.search(r"satisfied|stopped|unknown tokens|tokens unknown|score|\x1b", shown), shown
+    data = json.loads(redraft("show", "passed", "--folder", store.folder, "--json").out)
+    assert (data["converged"], data["stop"]) == (False, "max_iterations")
+    assert data["usage"]["input_tokens"] == data["request"]["input_tokens"] == 7
+    shown = redraft("show", "failed", "--folder", store.folder).out
+    assert "no trace: there is no answer" in shown and "not kept" not in shown
 
 
 def test_request_in_progress(redraft, folder):

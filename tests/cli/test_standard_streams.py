@@ -63,6 +63,7 @@ def test_every_command_ends_as_usual(redraft, serve, name):
     assert ended == [ended[0]] * len(ended)
 
 
+@pytest.mark.slow
 def test_the_tools_server_ends_where_stdin_is_closed(redraft):
     """A client that gives no stdin has ended."""
     pytest.importorskip("mcp")

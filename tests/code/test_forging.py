@@ -158,6 +158,7 @@ def test_no_program_passes_calls_that_it_fails(name, sandbox):
     check_that_all_fail(run_tests(ATTACKS[name], parse_tests(CALLS, "f"), sandbox=sandbox, limits=LIMITS))
 
 
+@pytest.mark.slow(but_each=3)
 @attacks
 def test_no_program_passes_test_code_that_it_fails(name, sandbox):
     """Test code runs in another sandbox and gets values, never the program's objects."""

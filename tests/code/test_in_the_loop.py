@@ -110,6 +110,7 @@ async def test_a_row_is_redone_if_code_runs_in_another_way(tmp_path, change):
         assert (report.done, report.reused) == (1, reused)
 
 
+@pytest.mark.slow
 def test_tests_are_validated_against_labels(tmp_path):
     """Labelled rows have the tests of their task, so that their verdicts can be compared with those of people."""
     codes = [("return n + 1", 1), ("return n", 0), ("return 1 + n", 1), ("return n - 1", 0)]
@@ -215,6 +216,7 @@ WITH_HIDDEN = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("tests", WITH_HIDDEN.values(), ids=WITH_HIDDEN)
 async def test_no_model_is_shown_a_hidden_test(tests):
     """Neither the judge, whose rubric shows tests, nor the writer."""

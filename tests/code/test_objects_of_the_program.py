@@ -272,6 +272,7 @@ def test_no_comparison_of_the_program_says_whether_a_value_is_right(assertion, s
     assert report.score is None and "of the program's class" in report.problem
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", LONGER)
 def test_longer_tests_are_judged_as_in_one_process(name, sandbox, monkeypatch):
     """Exceptions with attributes and bases, attributes that are set, and constants that are changed."""

@@ -143,6 +143,7 @@ def test_a_checker_judges_values_and_outputs():
     assert outcomes("print(7)", runs, checker=lambda *_: "yes") == [(False, "'7\\n'", "")]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("code", "ok", "error"),
     [
@@ -266,6 +267,7 @@ class Stack:
 """
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_a_file_for_pytest_runs_apart_from_the_program(tier):
     """Fixtures, parameters, test classes, expected exceptions of the program, and methods of its objects.
@@ -320,6 +322,7 @@ def check(candidate):
 """
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("tests", "code", "passed"),
     [

@@ -117,6 +117,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", KINDS)
 def test_what_an_object_is_is_what_its_class_says(name, sandbox):
     """`callable`, `isinstance` with abstract classes and `hasattr` answer as in one process."""

@@ -31,6 +31,7 @@ def run_rows(n, shift, seed, noise=0.1, answers="x"):
     ]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("shift", "n", "margin", "verdict", "gate"),
     [
@@ -433,6 +434,7 @@ class Longer:
         return Comparison(tuple(c.id for c in sorted(candidates, key=lambda c: -len(c.text))))
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("grader", ["pairwise", "pairwise:clarity", Longer()], ids=lambda each: getattr(each, "name", each))
 @pytest.mark.parametrize("max_iterations", [0, 1])
 def test_models_are_compared_by_a_grader_that_compares(tmp_path, grader, max_iterations):

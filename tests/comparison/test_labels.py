@@ -50,6 +50,7 @@ def near_ties(b, ids, count):
     return sorted(ids, key=by_id.__getitem__)[:count]
 
 
+@pytest.mark.slow
 def test_labels_chosen_to_teach_do_not_bias_the_estimate():
     """They are of near ties, which are not like all rows: an estimate from all labels misses the truth, and they are left out."""
     misses = {"random": 0, "all": 0}
@@ -187,6 +188,7 @@ def test_labels_that_can_be_read_once(tmp_path):
     assert report.people.estimate.labels == 50
 
 
+@pytest.mark.slow
 def test_graders_are_compared_on_the_random_rows(tmp_path, monkeypatch, capsys):
     """Agreement on rows that were chosen because graders disagree there is not the agreement on all rows."""
     monkeypatch.chdir(tmp_path)

@@ -152,6 +152,7 @@ def test_errors_are_of_each_sample():
     assert report.errors.value == pytest.approx(0.6)
 
 
+@pytest.mark.slow
 def test_labels_of_many_samples_of_a_task_take_linear_time():
     """Ten thousand samples of one task are read as fast as ten thousand tasks."""
     pairs = pair_results(*(RunResults(s, "table", [ResultRow("t", "", 0.5, f"{s}{n}") for n in range(10_000)]) for s in "ab"))
@@ -292,6 +293,7 @@ def intervals(report):
     return [report.anytime, *(each.interval for each in found)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.sampled_from(["repeated IDs", "other IDs", "no ID"]), st.booleans())
 def test_rows_twice_never_narrow_an_interval(rows, form, has_labels):

@@ -178,6 +178,7 @@ def test_a_revoked_key_is_refused_within_a_second(gateway):
     assert gateway.model.calls == 1
 
 
+@pytest.mark.slow
 def test_a_second_gateway_in_the_folder_is_refused(gateway):
     """Budgets and traces have one owner."""
     command = [sys.executable, "-m", "redraft", "serve", "--config", "gateway.toml"]

@@ -118,6 +118,7 @@ async def test_each_form_in_which_a_request_is_sent_is_a_call(faults, tmp_path):
     assert (spending.calls, spending.spent) == (2, round(cost * 1e9))
 
 
+@pytest.mark.slow
 async def test_nobody_outside_makes_series(faults, tmp_path):
     """Codes and types of models, names, paths and methods of clients: the second flood of new words adds no series."""
     statuses = (400, 404, 413, 422, 429, 402, 403, 500, 503)

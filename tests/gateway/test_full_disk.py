@@ -1,6 +1,7 @@
 """A gateway whose disk of 3 MB fills and is emptied again."""
 
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -13,7 +14,8 @@ import pytest
 from chat_server import ChatServer
 from disk_faults import fill, small_disk
 
-from redraft.gateway.request_store import find_stored_request
+from redraft.errors import StoreError
+from redraft.gateway.request_store import RequestStore, find_stored_request
 
 from .test_stored_requests import CONFIG, START, served, wait_until
 
@@ -48,6 +50,29 @@ def status_with_key(gateway, key):
 
 def readiness(gateway):
     return json.loads(gateway.get("/readyz"))
+
+
+def error_at_start(folder):
+    """Return what opening the store says; "" if it opens."""
+    try:
+        RequestStore(folder).close()
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+def test_a_start_on_a_full_disk_says_so(tmp_path):
+    """Whichever of the files has no room: a gateway needs its lock, and the indexes of its files."""
+    with small_disk(tmp_path / "data") as disk:
+        assert error_at_start(disk / "store") == ""
+        said = []
+        for room in range(0, 2**17, 4096):
+            ballast = fill(disk, leave=room)
+            said.append(error_at_start(disk / "store"))
+            ballast.unlink()
+        assert len(set(said)) > 2
+        assert [error for error in said if error and not re.search("disk is full|No space left", error)] == []
 
 
 @pytest.mark.slow

@@ -3,10 +3,8 @@
 import json
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
-from schemathesis import GenerationMode
 
 from redraft.gateway import chat_wire, messages_to_chat, responses_wire
 from redraft.gateway.anthropic_wire import MessagesWire
@@ -16,11 +14,10 @@ from redraft.gateway.openapi import openapi_document
 from .wire_app import CALLS, CHAT, CREATED, RESPONSES, UNKNOWN, answer
 
 DOCUMENT = openapi_document(["refine/fast", "pass/small"])
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 MESSAGES = MessagesWire()
 BEYOND_SCHEMAS = ("redraft.requirements", "redraft.rubric", "tools", "tool_choice", "stream_options", "max_tokens")
 """The fields that depend on others, or on names that a schema does not list."""
-QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
 def validator(name):
@@ -77,34 +74,24 @@ def test_each_model_is_listed():
     assert "enum" not in openapi_document([])["components"]["schemas"]["ChatRequest"]["properties"]["model"]
 
 
-def check_agreement(wire, case):
-    """Check that a wire accepts a body that the document allows."""
-    try:
-        wire.parse(case.body)
-    except GatewayError as error:
-        is_beyond = str(error.param).startswith(BEYOND_SCHEMAS) or "schema" in str(error.param)
-        assert is_beyond, error.message
+@pytest.mark.slow(but_each=3)
+@pytest.mark.parametrize(("path", "wire"), [("chat/completions", CHAT), ("responses", RESPONSES), ("messages", MESSAGES)])
+def test_requests_agree(path, wire):
+    """What the document allows is accepted."""
+    import schemathesis  # it takes long, and each process that runs tests reads this file
 
+    operation = schemathesis.openapi.from_dict(DOCUMENT)[f"/v1/{path}"]["POST"]
 
-@given(SCHEMA["/v1/chat/completions"]["POST"].as_strategy(generation_mode=GenerationMode.POSITIVE))
-@QUICK
-def test_chat_requests_agree(case):
-    """What the document allows in a chat completion is accepted."""
-    check_agreement(CHAT, case)
+    @QUICK
+    @given(operation.as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE))
+    def parse(case):
+        try:
+            wire.parse(case.body)
+        except GatewayError as error:
+            is_beyond = str(error.param).startswith(BEYOND_SCHEMAS) or "schema" in str(error.param)
+            assert is_beyond, error.message
 
-
-@given(SCHEMA["/v1/responses"]["POST"].as_strategy(generation_mode=GenerationMode.POSITIVE))
-@QUICK
-def test_response_requests_agree(case):
-    """What the document allows in a response is accepted."""
-    check_agreement(RESPONSES, case)
-
-
-@given(SCHEMA["/v1/messages"]["POST"].as_strategy(generation_mode=GenerationMode.POSITIVE))
-@QUICK
-def test_message_requests_agree(case):
-    """What the document allows in a message is accepted."""
-    check_agreement(MESSAGES, case)
+    parse()
 
 
 @pytest.mark.parametrize("changes", [{}, {"text": "", "calls": CALLS}, {"usage": UNKNOWN}, {"finish_reason": "length"}])

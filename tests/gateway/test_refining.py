@@ -59,6 +59,14 @@ async def test_text_is_refined():
     assert (answer.total.calls, answer.model, answer.trace_id) == (2, "refine/fast", "t1")
 
 
+@pytest.mark.parametrize(("texts", "broken"), [(["one two three", "three two one"], ("words:1-2",)), (["one two"], ())])
+async def test_a_must_that_the_answer_breaks_is_named(texts, broken):
+    """The best answer is returned all the same."""
+    model = ScriptedModel(texts)
+    answer = await answer_to(refiner_of(model, settings={"max_iterations": 1}), redraft={"requirements": ["words:1-2"]})
+    assert (answer.text in texts, answer.broken) == (True, broken)
+
+
 async def test_a_tool_call_is_returned_after_one_call():
     """Without graders that read tool calls, the first call of a tool is the answer."""
     model = ScriptedModel([calls_to("look_up")])

@@ -381,6 +381,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_kill_while_pending_rows_are_replaced_loses_none(tmp_path):
     """The file has all that are kept at any moment, and no draft is left after the next start."""
     path = tmp_path / "pending"
@@ -474,6 +475,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("statement", ["DELETE", "PRAGMA incremental_vacuum", "PRAGMA wal_checkpoint", "none"])
 def test_what_was_deleted_does_not_come_back_after_a_kill(tmp_path, statement):
     """Whether the process is killed while it deletes or after it: no request comes back, and none loses its outcome."""

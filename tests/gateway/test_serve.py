@@ -152,6 +152,7 @@ def test_one_process_for_a_folder(upstream, tmp_path):
         assert str(tmp_path) in error and "held by process" in error
 
 
+@pytest.mark.slow
 def test_public_address_needs_a_key(upstream, tmp_path):
     """On all addresses it starts only with a key, or with --insecure."""
     public = ("--model", upstream.model, "--host", "0.0.0.0")
@@ -176,6 +177,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(("args", "code", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes(upstream, tmp_path, args, code, message):
     """A wrong option is one clear line and exit code 2."""

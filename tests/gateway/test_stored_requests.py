@@ -229,6 +229,7 @@ def test_another_retention_after_sighup(tmp_path, upstream):
     assert find_stored_request(tmp_path / "data", before).trace and find_stored_request(tmp_path / "data", after) is None
 
 
+@pytest.mark.slow
 def test_second_gateway_on_one_folder_is_refused(tmp_path, upstream):
     """It says which process has the folder, and the first goes on."""
     with served(tmp_path, upstream.port) as gateway:
@@ -247,22 +248,28 @@ def test_second_gateway_on_one_folder_is_refused(tmp_path, upstream):
 
 
 def test_kill_in_the_middle(tmp_path, upstream):
-    """Answers that clients have got are in the store with their traces; a request in the middle gets an outcome at the next start."""
-    with served(tmp_path, upstream.port) as gateway:
-        done = [gateway.ask("refine/full")[0] for _ in range(5)] + [gateway.ask("pass/m")[0] for _ in range(5)]
-        arrived = upstream.hold(upstream.calls)
-        waiting = threading.Thread(target=lambda: pytest.raises(Exception, gateway.ask, "refine/full"))
-        waiting.start()
-        assert arrived.wait(60)
-        code, _ = gateway.end(signal.SIGKILL)
-        waiting.join()
-        upstream.release()
-    assert code == -signal.SIGKILL
+    """Answers that clients have got are in the store with their traces; a request in the middle gets an outcome at the next start.
+
+    What the first kill left is as it was after the second.
+    """
+    done = {"refine/full": [], "pass/m": []}
+    for _ in range(2):
+        with served(tmp_path, upstream.port) as gateway:
+            for model, ids in done.items():
+                ids += [gateway.ask(model)[0] for _ in range(5)]
+            arrived = upstream.hold(upstream.calls)
+            waiting = threading.Thread(target=lambda: pytest.raises(Exception, gateway.ask, "refine/full"))  # noqa: B023
+            waiting.start()
+            assert arrived.wait(60)
+            code, _ = gateway.end(signal.SIGKILL)
+            waiting.join()
+            upstream.release()
+        assert code == -signal.SIGKILL
     store = RequestStore(tmp_path / "data")
-    stored = [store.find(trace_id) for trace_id in done]
+    stored = [store.find(trace_id) for trace_id in done["refine/full"] + done["pass/m"]]
     store.close()
     with sqlite3.connect(tmp_path / "data/requests.db") as connection:
         others = connection.execute("SELECT model, outcome FROM requests WHERE outcome != 'answered'").fetchall()
-    assert [each.facts.outcome for each in stored] == ["answered"] * 10
-    assert [each.trace is not None for each in stored] == [True] * 5 + [False] * 5
-    assert others == [("refine/full", "interrupted")]
+    assert [each.facts.outcome for each in stored] == ["answered"] * 20
+    assert [each.trace is not None for each in stored] == [True] * 10 + [False] * 10
+    assert others == [("refine/full", "interrupted")] * 2

@@ -25,6 +25,7 @@ REFINEMENT = {
     "iterations": 1,
     "stop": "target",
     "reason": "good",
+    "broken": ["words:9-"],
 }
 TEXT = '{"n": 5}' + " " * 600
 CALLS = (ToolCall("add", '{"a": 1}'), ToolCall("find", '{"q": "x"}', "own"))
@@ -34,7 +35,7 @@ def answer(text=TEXT, calls=(), finish_reason=None, usage=Usage(1, 20, 3)):
     """Return an answer of a refinement with three calls."""
     reason = finish_reason or ("tool_calls" if calls else "stop")
     total = Usage(3, 40, None, cost=None)
-    return Answer("tiny", TRACE_ID, text, calls, reason, usage, total, 0.8, 1, "target", "good")
+    return Answer("tiny", TRACE_ID, text, calls, reason, usage, total, 0.8, 1, "target", "good", ("words:9-",))
 
 
 UNKNOWN = unknown_usage()

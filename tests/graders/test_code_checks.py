@@ -122,6 +122,7 @@ PERFECT = (
 )
 
 
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
     "spec", ["lint:E,W,N", "code_style", "CodeStyleGrader", "lint:ALL,ignore=CPY", "security", "types:strict=true"]
 )

@@ -48,6 +48,7 @@ async def test_the_score_is_the_ratio_of_times(code, spec, lowest, highest):
     assert feedback.metadata["ratio"] > 0 and feedback.metadata["sandbox"] == Sandbox().tier
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     ("code", "says"),
     [

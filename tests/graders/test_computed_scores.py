@@ -625,6 +625,7 @@ async def test_reference_is_not_revealed(spec, wrong):
 OWN_GRADERS = [entry for entry in COMPUTED_GRADERS if not entry.calls_server and entry.name != "length"]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("entry", OWN_GRADERS, ids=lambda entry: entry.name)
 def test_option_of_every_type(entry):
     """Each option of a grader is read from its name, or refused with its name: none raises another error."""

@@ -357,6 +357,7 @@ def test_score_is_read_as_written(score, most, before):
         assert (reading.excerpt, reading.scale) == (f"{before if before == '1' else ''}{score}/{most}", (0, most))
 
 
+@pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("spec", SPECS)
 def test_long_outputs_take_bounded_time(spec):
     """200,000 characters of the worst case for the patterns take a bounded time."""

@@ -440,6 +440,7 @@ def test_a_judge_of_your_own_settings_takes_a_rubric_of_the_gallery_by_name(sett
     assert all(getattr(judge, name) == value for name, value in settings.items())
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("make", [Judge, lambda name: as_grader(f"judge:{name}"), lambda name: as_grader(f"ranker:{name}")])
 def test_a_mistyped_name_of_a_rubric_names_the_one_that_was_meant(make):
     """It is not taken for a file."""

@@ -53,6 +53,7 @@ async def test_the_tools_work_over_http(tmp_path, serve, mode):
             assert (await client.call_tool("grade", GRADE)).structured_content["unmet"] == ["no_commas"]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_cancellation_over_http(tmp_path, silent_model, mode):
     """When the client cancels, the call to the model ends at once."""
@@ -86,6 +87,13 @@ async def test_once_there_is_a_key_each_request_needs_one(tmp_path):
         assert http.get(url.replace("/mcp", "/healthz")).text == "ok"
 
 
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory):
+    """The URL of a server without keys and without a model, which has two names."""
+    with http_server("--folder", tmp_path_factory.mktemp("open"), "--model", "none", "--allow-host", "agents.example") as url:
+        yield url
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -95,13 +103,12 @@ async def test_once_there_is_a_key_each_request_needs_one(tmp_path):
         ({"host": "agents.example"}, 200),
     ],
 )
-def test_pages_and_foreign_names_reach_nothing(tmp_path, headers, status):
+def test_pages_and_foreign_names_reach_nothing(open_server, headers, status):
     """The Host header must name the server, and no page of a browser may call it."""
-    with http_server("--folder", tmp_path, "--model", "none", "--allow-host", "agents.example") as url:
-        reply = httpx.post(url, json=INITIALIZE, headers={**HEADERS, **headers})
-        assert reply.status_code == status
-        assert ("; --allow-host allows others" in reply.text) == (status == 421)
-        assert "configuration" not in reply.text
+    reply = httpx.post(open_server, json=INITIALIZE, headers={**HEADERS, **headers})
+    assert reply.status_code == status
+    assert ("; --allow-host allows others" in reply.text) == (status == 421)
+    assert "configuration" not in reply.text
 
 
 async def test_a_budget_of_a_key_is_kept(tmp_path, serve):
@@ -133,6 +140,7 @@ def test_a_key_with_a_limit_in_usd_needs_calls_of_bounded_cost(limits):
     _check_key(Caller("1", "agent", limits=KeyLimits(calls_per_month=6)), unbounded)
 
 
+@pytest.mark.slow
 async def test_a_key_for_models_of_the_gateway_calls_no_tool(tmp_path):
     """A restricted key may list the tools, and gets an error from each."""
     key = add_key(tmp_path, profiles=("refine/fast",))
@@ -143,6 +151,7 @@ async def test_a_key_for_models_of_the_gateway_calls_no_tool(tmp_path):
     assert "is for refine/fast" in result.content[0].text
 
 
+@pytest.mark.slow
 def test_a_public_address_needs_keys(tmp_path):
     """Without a key it is refused, unless --insecure is given."""
     command = [*PROGRAM, "mcp", "--http", "--port", "0", "--host", "0.0.0.0", "--folder", str(tmp_path), "--model", "none"]
@@ -153,23 +162,22 @@ def test_a_public_address_needs_keys(tmp_path):
         assert httpx.post(url, json=INITIALIZE, headers=HEADERS).status_code == 200
 
 
-async def test_a_large_body_is_refused(tmp_path):
+async def test_a_large_body_is_refused(open_server):
     """More than the limit is not read, whether it says its length or not."""
 
     async def parts():
         for _ in range(200):
             yield b" " * 2**16
 
-    with http_server("--folder", tmp_path, "--model", "none") as url:
-        with suppress(aiohttp.ClientConnectionError):  # if the server has closed the connection before the rest was sent
-            async with aiohttp.ClientSession() as http, http.post(url, data=parts(), headers=HEADERS) as reply:
-                assert reply.status == 413
-        connection = HTTPConnection(urlsplit(url).netloc, timeout=60)
-        connection.putrequest("POST", "/mcp")
-        connection.putheader("Content-Length", str(9 * 2**20))
-        connection.endheaders()
-        assert connection.getresponse().status == 413
-        connection.close()
+    with suppress(aiohttp.ClientConnectionError):  # if the server has closed the connection before the rest was sent
+        async with aiohttp.ClientSession() as http, http.post(open_server, data=parts(), headers=HEADERS) as reply:
+            assert reply.status == 413
+    connection = HTTPConnection(urlsplit(open_server).netloc, timeout=60)
+    connection.putrequest("POST", "/mcp")
+    connection.putheader("Content-Length", str(9 * 2**20))
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    connection.close()
 
 
 def post_and_ignore(url, request, headers):

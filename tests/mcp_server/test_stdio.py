@@ -15,6 +15,7 @@ from .conftest import PROGRAM, stdio_client
 GRADE = {"response": "One, two", "requirements": ["no_commas", "words:1-5"]}
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_the_tools_work_without_a_model(mode):
     """An agent lists the tools, grades by requirements and repairs a draft, in both forms of the protocol."""
@@ -54,6 +55,7 @@ async def test_an_answer_is_refined_with_progress(serve):
     assert heard[-1][1] == f"judge: 1.00 It is so. · best so far {found['score']:.2f}", heard
 
 
+@pytest.mark.slow
 async def test_a_schema_is_kept(serve):
     """The answer is JSON that follows the schema of the call, and its value is in the result."""
     server = serve(writer_and_judge(['{"city": "Rome"}'], [5]))
@@ -91,6 +93,7 @@ def start(*args):
     return process
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("answer", "last"),
     [(writer_and_judge(["Good."], [1]), "judge: 0.20"), (lambda messages, n: 401, "failed: ")],
@@ -120,6 +123,7 @@ def write(process, **message):
     process.stdin.flush()
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("end", ["eof", signal.SIGINT, signal.SIGTERM])
 def test_the_end_cancels_what_is_not_finished(silent_model, end):
     """When stdin closes, or a signal comes, the model's connection is closed, and the process ends with 0 and without a word."""

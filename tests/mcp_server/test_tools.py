@@ -120,6 +120,7 @@ async def test_answers_are_compared_in_both_orders(serve):
     assert found["usage"]["calls"] == server.calls == 2
 
 
+@pytest.mark.slow
 async def test_a_grader_is_validated_by_labels():
     """Accuracy with its interval, and the examples that contradict the labels, in both kinds of labels."""
     examples = [{"response": "a b" if good else "a, b", "label": good} for good in [True, False] * 10]

@@ -37,7 +37,7 @@ class Provider(Endpoint):
             self.book.note("L", "0" * 32)
             return self.send(completion("live"))
         if self.given.refuse:
-            return self.send({"error": {"message": "no"}}, self.given.refuse)
+            return self.send({"error": {"message": "no answer for you"}}, self.given.refuse)
         self.counts["calls"] += 1
         if self.counts["calls"] <= self.given.busy:
             return self.transport.write(http({"error": {"message": "slow down"}}, 429, Retry_After="0.05"))
@@ -154,7 +154,7 @@ class Provider(Endpoint):
             return answer_line(completion("", finish="content_filter"))
         if "[cut]" in words:
             return answer_line(completion("half an ans", finish="length"))
-        return next((error_line(status, "no") for status in (400, 401) if f"[{status}]" in words), None)
+        return next((error_line(status, "no answer for you") for status in (400, 401) if f"[{status}]" in words), None)
 
 
 def sha_of(line):

@@ -364,6 +364,7 @@ async def go(rows, output, model, **given):
     return await BatchRun.from_arguments(rows, output, model, quality_judge, **given).go()
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("budget", [Budget(calls=160), Budget(usd=1.6), Budget(tokens=240_000)])
 async def test_a_run_spends_more_of_its_budget_on_hard_rows(tmp_path, rows, budget):
     """Each row is graded, and the run ends as finished."""

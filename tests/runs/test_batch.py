@@ -211,7 +211,8 @@ async def test_a_wrong_key_ends_the_run_at_once(tmp_path):
     wrong = Writer(lambda text: AuthenticationError("the key is wrong", status=401))
     report = await run(tmp_path, wrong, n=200)
     assert (report.end_reason, report.failed, report.resumable) == ("fatal", 0, True)
-    assert "the key is wrong" in report.message
+    assert report.message.startswith("AuthenticationError (status 401): ")
+    assert "the key is wrong" in lines(tmp_path / "out.jsonl")[0]["error"]
     assert len(wrong.asked) <= 16
     report = await run(tmp_path, Writer())
     assert (report.done, report.end_reason) == (200, "")

@@ -112,6 +112,7 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, rows, serve):
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("twice", [False, True])
 def test_ctrl_c_in_a_script_raises_with_the_report(tmp_path, rows, serve, twice):
     """The first Ctrl-C waits for calls in flight, the second does not; every call is in the report and in the journal."""

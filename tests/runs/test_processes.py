@@ -57,6 +57,7 @@ def graded(n):
     return [{"id": f"r{i}", "prompt": "Say it.", "response": "word " * (i % 9 + 1)} for i in range(n)]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_give_the_result_of_one(tmp_path, serve, processes):
     """The output and the journal are the same, and so are the figures of the report. A finished run starts no process."""
@@ -116,6 +117,7 @@ def main():
 """
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("end", "said"),
     [('if __name__ == "__main__":\n    main()', "8 \n"), ("main()", "put the call under `if __name__")],
@@ -160,6 +162,7 @@ def test_functions_of_a_script_from_standard_input_are_refused(tmp_path):
     assert "brevity is defined in no file" in done.stderr, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_rows_have_objects_of_the_user(tmp_path):
     """Their classes are found as those of graders are. A row that cannot be sent is named, and ends the run."""
     rows = [row | {"extra": Extra(n)} for n, row in enumerate(graded(4))]
@@ -170,6 +173,7 @@ def test_rows_have_objects_of_the_user(tmp_path):
     assert "leave out processes" in report.message
 
 
+@pytest.mark.slow
 def test_what_a_grader_starts_can_be_terminated(tmp_path):
     """The processes that it starts do not inherit that workers leave SIGTERM to the process of the run."""
     report = go(graded(2), tmp_path / "a.jsonl", False, [ends_a_program, ends_a_fork], mode="grade", processes=2)
@@ -201,6 +205,7 @@ def test_processes_share_one_budget(tmp_path, serve):
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_processes_share_the_rate(tmp_path, serve):
     """Together they make as many calls a minute as the run may."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 20), serve("--latency", 0.01)
@@ -463,6 +468,7 @@ def test_processes_are_started_for_rows_that_can_be_processed(tmp_path, monkeypa
     assert counts == started
 
 
+@pytest.mark.slow
 def test_what_graders_print_goes_to_stderr(tmp_path):
     """The rows may go to stdout."""
     script = (
@@ -483,6 +489,7 @@ def test_what_graders_print_goes_to_stderr(tmp_path):
 # ---- event loops
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_cancelled_run_saves_everything(tmp_path, serve, loop, processes):

@@ -11,6 +11,7 @@ import pytest
 
 from redraft.middleware import Budget
 from redraft.protocols import Request
+from redraft.cli import main
 from redraft.errors import ConfigError
 from redraft.models import Chat
 from redraft.models.openai_batches import BatchClient, parse_result_line
@@ -222,6 +223,28 @@ async def test_an_outage_of_the_provider_ends_the_run(run_by_provider_batch):
     """It ends after `outage` seconds."""
     report = await run_by_provider_batch("http://127.0.0.1:9/v1#m", limits=EndpointLimits(give_up_after=0.2))
     assert report.end_reason == "outage" and "cannot be reached" in report.message
+
+
+TEXTS_OF_PROVIDER = ("not today", "too much", "slow down", "it is lost", "too late", "no answer for you")
+
+
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        *((option, ["one", "two"]) for option in (("--fail", 3), ("--most", 1), ("--most", 0), ("--busy", 3), ("--expire", 1))),
+        (("--refuse", 401), ["one"]),
+        ((), ["[429 once]", "[lost once]", "[filter]", "[400]"]),
+        ((), ["[401]", "one"]),
+    ],
+)
+def test_no_text_of_the_provider_is_on_stderr(tmp_path, provider, capfd, options, texts):
+    """It may repeat a prompt. The output has it."""
+    source = str(prompts(tmp_path / "rows.jsonl", *texts))
+    command = ["batch", source, "-o", str(tmp_path / "out.jsonl"), "--model", provider(*options).model, "--mode", "best", "-n", "1"]
+    status = main([*command, "--grader", "words:1-", "--engine", "provider-batch", "--poll", "0.02", "--log-format", "json"])
+    said, output = capfd.readouterr().err, (tmp_path / "out.jsonl").read_text()
+    assert [text for text in TEXTS_OF_PROVIDER if text in said] == [], said
+    assert status == 0 or any(text in output for text in TEXTS_OF_PROVIDER), output
 
 
 async def test_refused_schemas_fall_back_to_another_format(run_by_provider_batch, provider):

@@ -226,12 +226,14 @@ def test_cancellation_ends_the_run_at_once():
     assert (scheduler.reason, seconds) == ("interrupted", 0.5)
 
 
-@pytest.mark.parametrize(("error", "reason"), [(StoreError("no room"), "disk"), (RuntimeError("a fault"), "fatal")])
-def test_an_error_that_a_row_raises_ends_the_run(error, reason):
-    """An error outside the row's result ends all rows; calls in flight are not awaited."""
+@pytest.mark.parametrize(
+    ("error", "reason", "message"), [(StoreError("no room"), "disk", "no room"), (RuntimeError("a fault"), "fatal", "RuntimeError")]
+)
+def test_an_error_that_a_row_raises_ends_the_run(error, reason, message):
+    """An error outside the row's result ends all rows; calls in flight are not awaited. Its text may be that of a row."""
     log, scheduler, seconds = play({"a": [1, error], "b": [9]})
     assert "b cancelled" in log
-    assert (scheduler.reason, scheduler.message, seconds) == (reason, str(error), 1)
+    assert (scheduler.reason, scheduler.message, scheduler.detail, seconds) == (reason, message, str(error), 1)
 
 
 @pytest.mark.parametrize(

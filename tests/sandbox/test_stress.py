@@ -36,6 +36,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 def test_many_at_once(isolated, tmp_path):
     """Programs that run at the same time do not disturb each other, and leave no process, thread or descriptor behind."""
     for name, source in PROGRAMS.items():

@@ -307,6 +307,7 @@ def test_invalid_parent_is_rejected(tmp_path, parents):
             journal.trace("r", "x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "message"), [(2**27 + 100, "line 2 is longer than 134,217,728 bytes"), (2**40, "line 2 is longer")]
 )

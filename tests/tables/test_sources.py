@@ -339,6 +339,7 @@ def test_duplicate_column_of_a_dataframe_is_rejected():
         open_source(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
+@pytest.mark.slow
 def test_dataframe_uses_little_memory():
     """Its rows are not all converted at once."""
     import pandas

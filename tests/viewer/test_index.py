@@ -358,6 +358,7 @@ def test_which_criterion_limits_rows(tmp_path):
 # ---- two runs
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_as_the_command_does(tmp_path, monkeypatch, capsys):
     """The same words and figures as `redraft compare` on the journals; the rows that changed most are those of the scores."""
     import json

@@ -374,6 +374,7 @@ async def test_lone_surrogates_do_not_hide_other_errors(faults, ask, body):
         await Chat("m", faults.says(fs.http(body)).url).complete(ask())
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     "text", ["<think>" + "x" * 400_000 + "</think> fine", " " * 400_000 + "fine", "<think></think> " * 25_000 + "fine"]
 )
@@ -572,6 +573,7 @@ def test_header_value_cannot_add_a_header():
         Chat("m", headers={"X-Team": "blue\r\nX-Evil: 1"})
 
 
+@pytest.mark.slow
 async def test_many_thinking_blocks_are_read_in_linear_time(faults, ask):
     """Hundreds of thousands of blocks and unclosed blocks are read at once."""
     for content in ("<think></think>" * 200_000 + "fine", "fine " + "<think>" * 500_000):

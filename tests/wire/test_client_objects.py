@@ -162,6 +162,7 @@ async def test_a_silent_server_is_left_at_the_timeout(faults, kind):
     assert time.monotonic() - started < 30  # the server never answers
 
 
+@pytest.mark.slow
 def test_a_cancelled_call_of_a_synchronous_client_does_not_keep_the_program(closed_url):
     """The program ends although the client still waits in its thread."""
     program = """

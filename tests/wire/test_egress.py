@@ -147,6 +147,7 @@ REQUESTS = {  # whatever sends a request to a model that is given by its name or
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("switch", ["url", "env"])
 @pytest.mark.parametrize("kind", REQUESTS)
 async def test_every_request_uses_the_configured_proxy(monkeypatch, kind, switch):

@@ -331,6 +331,15 @@ def show_trace(trace: Trace, *, full: bool) -> None:
     _show_outcome(out, trace)
 
 
+def show_exchange(trace: Trace, *, full: bool) -> None:
+    """Show the bodies of a request that was passed on and of its reply."""
+    out = console(stderr=False)
+    view = TraceView(out, full=full)
+    for title, text in (("Request", trace.task.prompt), ("Reply", trace.candidates[0].text)):
+        out.print(Text(title, "bold"))
+        out.print(Padding(view.excerpt(text), (0, 0, 0, 3)))
+
+
 def _show_outcome(out: Console, trace: Trace) -> None:
     result = Result(trace)
     if trace.outcome:

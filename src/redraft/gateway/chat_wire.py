@@ -303,6 +303,7 @@ def refinement_body(answer: Answer) -> dict[str, Any]:
         "iterations": answer.iterations,
         "stop": answer.stop or None,
         "reason": answer.reason or None,
+        "broken": list(answer.broken),
     }
 
 

@@ -280,7 +280,7 @@ class ClientExchange:
                             yield COMPLETE
                         finally:
                             if end is not None:
-                                recorder.record_exchange(self.raw, bytes(received))
+                                recorder.record_exchange(self.raw, bytes(received), end.usage)
                         if (failure := reply.take_failure()) is not None:
                             try:
                                 raise failure

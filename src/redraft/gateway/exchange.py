@@ -131,6 +131,7 @@ class Answer:
     """The answer that was chosen. `usage` is that of its own call, `total` that of all calls; None in them is unknown.
 
     `finish_reason` is OpenAI's: "stop", "length", "tool_calls" or "content_filter". `score`: in [0, 1], None if ungraded.
+    `broken`: the musts that the answer does not meet.
     """
 
     model: str
@@ -144,6 +145,7 @@ class Answer:
     iterations: int = 0
     stop: str = ""
     reason: str = ""
+    broken: tuple[str, ...] = ()
 
     @property
     def headers(self) -> dict[str, str]:

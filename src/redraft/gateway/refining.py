@@ -44,7 +44,7 @@ from ..plans.self_refine import full_note
 from ..protocols import Store
 from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement
 from ..reservations import grader_calls
-from ..result import parsed_answer
+from ..result import broken_musts, parsed_answer
 from ..session import Session, graders_of_run
 from ..text import utf8_size
 from ..usage import NO_USAGE, Usage
@@ -320,6 +320,7 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
         iterations=trace.iterations,
         stop=str(outcome.reason) if outcome else "",
         reason="; ".join(filter(None, notes)),
+        broken=tuple(broken_musts(trace)),
     )
 
 

@@ -393,10 +393,10 @@ class RequestRecorder:
         except StoreError as error:
             self._store.report(error)
 
-    def record_exchange(self, request: bytes, reply: bytes) -> None:
+    def record_exchange(self, request: bytes, reply: bytes, usage: Usage | None = None) -> None:
         """Record a request that was passed on and its reply as they are, each up to MAX_EXCHANGE_BYTES. Returns at once."""
         if self.keeps_texts:
-            trace = exchange_trace(request, reply, self.facts.model)
+            trace = exchange_trace(request, reply, self.facts.model, usage or unknown_usage())
             try:
                 self._write(trace)
                 self._write_result(replace(row_result(trace), status="done"))
@@ -458,11 +458,11 @@ class RequestRecorder:
         self._journal.finish_row(self.facts.model, self.facts.trace_id, result.status, result.as_data())
 
 
-def exchange_trace(request: bytes, reply: bytes, model: str) -> Trace:
+def exchange_trace(request: bytes, reply: bytes, model: str, usage: Usage) -> Trace:
     """Return the trace of a request that was passed on: the bodies of the request and of the reply as texts."""
     prompt, text = (body[:MAX_EXCHANGE_BYTES].decode(errors="replace") for body in (request, reply))
-    answer = Candidate(0, text, by=model, role="generate", truncated=len(reply) > MAX_EXCHANGE_BYTES, usage=unknown_usage())
-    return Trace(Task(prompt)) + answer + Outcome(0, StopReason.DONE, "passed on unrefined")
+    answer = Candidate(0, text, by=model, role="generate", truncated=len(reply) > MAX_EXCHANGE_BYTES, usage=usage)
+    return Trace(Task(prompt)) + answer + Outcome(0, StopReason.MAX_ITERATIONS, "passed on unrefined")
 
 
 @dataclass(frozen=True)

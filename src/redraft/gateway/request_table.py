@@ -28,7 +28,7 @@ import orjson
 
 from ..core.serialize import field_validators
 from ..errors import StoreError
-from ..storage.schema import check_owner, create_database, empty_log, is_new, open_connection, set_time_limit
+from ..storage.schema import ERROR_MESSAGES, check_owner, create_database, empty_log, is_new, open_connection, set_time_limit
 from ..storage.secure_files import PRIVATE, create_draft, open_private, remove_stale_drafts, resolve_path, write_whole
 
 RequestOutcomeName: TypeAlias = Literal["answered", "failed", "cancelled", "interrupted"]
@@ -486,4 +486,5 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _store_error(path: Path, action: str, error: Exception) -> StoreError:
-    return StoreError(f"the table of requests {str(path)!r} cannot be {action}: {getattr(error, 'strerror', None) or error}")
+    why = ERROR_MESSAGES.get(getattr(error, "sqlite_errorname", "")) or getattr(error, "strerror", None) or error
+    return StoreError(f"the table of requests {str(path)!r} cannot be {action}: {why}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import BadResponseError, ModelError, ModelTimeoutError
+from ..log import error_summary
 from ..text import format_duration, format_time_in
 
 FAILURE_THRESHOLD = 8  # failures in a row
@@ -63,7 +64,7 @@ class CircuitBreaker:
     def record_failure(self, error: ModelError, *, is_probe: bool = False) -> None:
         """Record a failure, and open the breaker if there were too many in a row."""
         self.failures += 1
-        self._last_error = str(error)
+        self._last_error = error_summary(error)
         self.needs_short_probe = isinstance(error, ModelTimeoutError | BadResponseError)
         if is_probe or not self.needs_short_probe:
             self._unconfirmed = False
@@ -74,7 +75,7 @@ class CircuitBreaker:
     def open_pending_probe(self, error: ModelError) -> None:
         """Open after one timeout, until a probe, which is due now, shows whether the endpoint answers."""
         self.failures += 1
-        self._last_error, self._unconfirmed, self.needs_short_probe = str(error), True, True
+        self._last_error, self._unconfirmed, self.needs_short_probe = error_summary(error), True, True
         self._open(0.0)
 
     def _open(self, wait: float) -> None:

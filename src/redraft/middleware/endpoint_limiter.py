@@ -28,7 +28,7 @@ from time import monotonic
 
 from .. import checks
 from ..errors import ModelError, ModelTimeoutError, ShortageError
-from ..log import endpoint_log, error_kind
+from ..log import endpoint_log, error_kind, error_summary
 from ..protocols import Call, Format, Reply, Request
 from ..text import format_duration, format_time_in
 from ..usage import NO_USAGE, Usage, current_ledger
@@ -167,7 +167,7 @@ class EndpointLimiter:
     def state(self) -> str:
         """Why no call is admitted: "paused until 2026-03-01 14:05 UTC (for 5 min)", "down since ...", "stopped: ..."; else ""."""
         if self._fatal_error:
-            return f"stopped: {self._fatal_error}"
+            return f"stopped: {error_summary(self._fatal_error)}"
         if self._circuit.is_down:
             return f"down since {self._circuit.down_since}"
         return self._pause_text if self._paused_until > self._clock() else ""

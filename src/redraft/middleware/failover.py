@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from ..errors import ModelError
-from ..log import endpoint_log, error_kind
+from ..log import endpoint_log, error_kind, error_summary
 from ..protocols import Call, Reply, Request
 from ..text import format_duration
 from .circuit_breaker import CircuitBreaker
@@ -84,7 +84,7 @@ class Availability:
         """Take the model out of service, unless it has answered other calls since."""
         if isinstance(error, EndpointDownError) or (self.answers > answers_before and not self.is_down):
             return
-        was_down, self._last_error = self.is_down, _reason(error)
+        was_down, self._last_error = self.is_down, error_summary(error)
         self._not_before = self._clock() + min(error.retry_after or 0.0, MAX_PAUSE)
         self._circuit.record_failure(error)
         if not was_down:

@@ -256,6 +256,8 @@ class HttpExchange:
         """Return the typed error for a failure of the network."""
         via = f" through the proxy {self._proxy.authority}" if self._proxy else ""
         failure = self._timeout_error(via) if isinstance(error, TimeoutError) else _network_error(error, self.target.mask, via)
+        if not isinstance(error, ProtocolError | ProxyError):  # which quote what was received
+            failure.reason = str(failure)
         if not self.is_sent:
             failure.usage = NO_USAGE
         return failure

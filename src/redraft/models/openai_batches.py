@@ -29,6 +29,7 @@ from .waits import parse_retry_after
 ENDPOINT = "/v1/chat/completions"
 COMPLETION_WINDOW = "24h"
 TERMINAL_STATUSES = frozenset({"completed", "failed", "expired", "cancelled"})
+STATUSES = TERMINAL_STATUSES | {"validating", "in_progress", "finalizing", "cancelling"}
 NOT_PROCESSED_CODES = frozenset({"batch_expired", "batch_cancelled"})  # codes of requests that were never processed
 REQUEST_TIMEOUTS, TRANSFER_TIMEOUTS = Timeouts(total=120.0), Timeouts(total=3600.0)
 MAX_RESULT_BYTES = 4 * 2**30  # bytes that are read of one file of answers
@@ -176,7 +177,8 @@ class BatchClient:
     def _error_from_response(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
         error = self.chat.error_from_response(status, headers, body)
         if status in {404, 405}:
-            error.args = (f"{error} (does this endpoint have a batch API, /files and /batches?)",)
+            error.reason = "does this endpoint have a batch API, /files and /batches?"
+            error.args = (f"{error} ({error.reason})",)
         return error
 
     def _target(self, path: str, timeouts: Timeouts) -> RequestTarget:

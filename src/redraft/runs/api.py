@@ -373,9 +373,9 @@ class BatchRun:
             return LimitedEndpoints(config.limits, config.options.max_in_flight, self._halt, say, config.options.timeout)
         return BatchEndpoints(config.limits, self._halt, say, journal, config.name, self._progress, config.poll or POLL)
 
-    def _halt(self, reason: str, message: str) -> None:
+    def _halt(self, reason: str, message: str, detail: str) -> None:
         if self._job:
-            self._job.scheduler.end(reason, message)
+            self._job.scheduler.end(reason, message, detail)
 
     @asynccontextmanager
     async def _report_progress(self) -> AsyncIterator[None]:

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Protocol
 
 from ..errors import ModelError
+from ..log import error_summary
 from ..middleware import BudgetTracker
 from ..middleware.endpoint_errors import is_fatal
 from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
@@ -114,12 +115,13 @@ class LimitedEndpoints:
     """Endpoints with one request for each call. Each has its own limiter, with at most `ceiling` calls in flight.
 
     `timeout` is that of a call, in seconds; None: no limit.
-    Calls `halt(reason, message)` if an endpoint has failed for good, and `say` with messages about pauses and retries.
+    Calls `halt(reason, message, detail)` if an endpoint has failed for good, and `say` with messages about pauses and retries:
+    only the detail may have text of the endpoint.
     """
 
     limits: EndpointLimits
     ceiling: int
-    halt: Callable[[str, str], object]
+    halt: Callable[[str, str, str], object]
     say: Callable[[str], object]
     timeout: float | None = None
     limiters: dict[str, EndpointLimiter] = field(default_factory=dict)
@@ -146,14 +148,15 @@ class LimitedEndpoints:
                 tpm=limits.tpm,
                 give_up_after=limits.give_up_after,
                 notify=self.say,
-                on_fatal=self._halt,
+                on_fatal=partial(self._halt, str(getattr(model, "host", model.name))),
                 use_probes=getattr(model, "takes_probes", True),
                 raises_outages=has_fallback,
             )
         return self.limiters[address]
 
-    def _halt(self, error: ModelError) -> None:
-        self.halt("fatal" if is_fatal(error) else "outage", f"{type(error).__name__}: {error}")
+    def _halt(self, endpoint: str, error: ModelError) -> None:
+        reason = "fatal" if is_fatal(error) else "outage"
+        self.halt(reason, error_summary(error, endpoint), f"{type(error).__name__}: {error}")
 
     def resize(self, ceiling: int, rpm: float | None, tpm: float | None) -> None:
         """Change the limits of all endpoints. A rate without a limit stays without one."""

@@ -176,7 +176,7 @@ class BatchReport:
         by_iteration: The gain and the cost of each iteration, over all rows.
         score_bases: The number of rows of `uplift` by what stands behind their scores, as in `Result.score_basis`.
         end_reason: Why the run ended early: "budget", "deadline", "interrupted", "fatal", "outage" or "disk"; "" if it is complete.
-        message: Details of `end_reason`, for people.
+        message: Details of `end_reason`, for people. It has no text of an endpoint, which may repeat a prompt: the output has that.
         forecast: What the other rows take, if this was a pilot.
         journal_lost: Whether the journal was deleted and could not be restored; if not, the same command resumes the run.
         output: The path of the output.

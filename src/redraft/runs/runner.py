@@ -118,9 +118,9 @@ class RunEnd(Protocol):
     """Why the run ends ("" while it does not); a row may end it."""
 
     reason: str
-    message: str
+    detail: str
 
-    def end(self, reason: str, message: str) -> None: ...
+    def end(self, reason: str, message: str, detail: str = "") -> None: ...
 
 
 @dataclass
@@ -197,15 +197,15 @@ class RowRunner:
         trace = self.journal.trace(self.config.name, row.id) if row.is_current else None
         if trace and has_begun(trace):
             return await self._result_of(
-                with_outcome(trace, self.plan_for(row), StopReason(self.run_end.reason), self.run_end.message)
+                with_outcome(trace, self.plan_for(row), StopReason(self.run_end.reason), self.run_end.detail)
             )
-        return not_started_result(self.run_end.message)
+        return not_started_result(self.run_end.detail)
 
     def _without_grade(self, trace: Trace, result: RowResult) -> RowResult:
         """Return the result of a row without a grade that the end of the run cut short: with the reason as its error."""
         if not (trace.candidates and has_begun(trace)):
-            return not_started_result(self.run_end.message)
-        return replace(result, columns={**result.columns, "error": self.run_end.message})
+            return not_started_result(self.run_end.detail)
+        return replace(result, columns={**result.columns, "error": self.run_end.detail})
 
     async def _result_of(self, trace: Trace) -> RowResult:
         """Return the result of a trace, with the columns of hidden tests, and in mode "grade" those of the graders."""
@@ -294,12 +294,19 @@ class RowRunner:
         """
         outcome = trace.outcome
         if outcome and (outcome.reason == "deadline" or (outcome.reason == "budget" and self.session.budget_tracker.is_exhausted)):
-            self.run_end.end(str(outcome.reason), outcome.note)
+            self.run_end.end(str(outcome.reason), _limit_text(trace, outcome.note), outcome.note)
         elif outcome and outcome.reason == "budget":
-            self.budget_error = outcome.note
+            self.budget_error = _limit_text(trace, outcome.note)
         for failure in trace.failures.values():
             if failure.error == StoreError.__name__:
                 raise StoreError(failure.message)
+
+
+def _limit_text(trace: Trace, note: str) -> str:
+    """Return which limit ended a trace. The note of answers without a grade quotes why their graders failed."""
+    if not trace.candidates or trace.graded_candidates:
+        return note
+    return next((failure.message for failure in trace.failures.values() if failure.stop_reason), "")
 
 
 class RowHeaders:

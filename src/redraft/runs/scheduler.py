@@ -27,6 +27,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ..core.cancellation import cancel_and_wait
 from ..errors import StoreError
+from ..log import error_summary
 from .endpoints import Endpoints
 from .progress import BatchProgress
 
@@ -67,7 +68,8 @@ class RowHandler(Protocol[R_contra]):
 class Scheduler(Generic[R]):
     """Starts rows and ends the run. `max_rows()` returns how many rows may be under way now.
 
-    `reason` is why the run ends, "" while it does not; `message` describes it.
+    `reason` is why the run ends, "" while it does not. `message` describes it without text of a row or of an endpoint, and
+    `detail`, which the rows get that were not tried, with it.
     """
 
     endpoints: Endpoints
@@ -75,6 +77,7 @@ class Scheduler(Generic[R]):
     max_rows: Callable[[], int]
     reason: str = ""
     message: str = ""
+    detail: str = ""
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
     _change: asyncio.Event = field(default_factory=asyncio.Event)  # set when a row ends, or the run does
     _free_slots: int = 0  # for which rows start in this turn
@@ -112,13 +115,13 @@ class Scheduler(Generic[R]):
         while self._rows and not self.reason:
             await self.wait()
 
-    def end(self, reason: str, message: str, *, now: bool = False) -> None:
+    def end(self, reason: str, message: str, detail: str = "", *, now: bool = False) -> None:
         """End the run: start no more rows. `now`: do not wait for the calls in flight.
 
         The first reason counts, except that any other reason replaces a soft one.
         """
         if not self.reason or (self.reason in SOFT_ENDS and reason not in SOFT_ENDS):
-            self.reason, self.message, self.progress.state = reason, message, "stopping"
+            self.reason, self.message, self.detail, self.progress.state = reason, message, detail or message, "stopping"
         if reason not in SOFT_ENDS:
             self.endpoints.close(now=now)
         self._change.set()
@@ -183,4 +186,4 @@ class Scheduler(Generic[R]):
         self.progress.under_way = len(self._rows)
         self._change.set()
         if not row.cancelled() and (error := row.exception()):
-            self.end("disk" if isinstance(error, StoreError) else "fatal", str(error) or type(error).__name__, now=True)
+            self.end("disk" if isinstance(error, StoreError) else "fatal", error_summary(error), str(error), now=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks
-from ..descriptors import is_shortage
+from ..descriptors import descriptor_limit, is_shortage
 from ..errors import ConfigError, SandboxUnavailableError
 from . import bubblewrap, docker, landlock, unsafe
 from .execution import Execution, SandboxedProcessError
@@ -32,6 +32,8 @@ LAUNCHES: Mapping[str, Sequence[Callable[[Program], Launch]]] = {
 """How each tier starts a program. Of several ways, the first that works on this machine is used."""
 
 AUTOMATIC = ("bubblewrap", "landlock")
+MIN_DESCRIPTORS = 32
+"""Open files below which no sandbox starts beside a run: it takes about twelve while it starts."""
 DEFAULT_LIMITS = Limits()
 PROBE_LIMITS = Limits(cpu_seconds=10, wall_seconds=20)
 PROBE = "def main(settings, channel):\n    channel.receive()\n    channel.send('works')\n"
@@ -152,6 +154,10 @@ def choose_tier(spec: str, packages: tuple[str, ...] = ()) -> tuple[str, Callabl
 
     `packages` are those that an image must have.
     """
+    if (limit := descriptor_limit()) < MIN_DESCRIPTORS:
+        raise SandboxUnavailableError(
+            f"a sandbox needs a limit of at least {MIN_DESCRIPTORS} open files, got {limit:.0f}: raise it (`ulimit -n`)"
+        )
     problems: list[str] = []
     for tier in AUTOMATIC if spec == "auto" else (spec,):
         launch, problem = _working_launch(tier, packages)

@@ -64,6 +64,7 @@ def test_a_page_of_another_origin_is_refused(real_gateway):
     assert [text.rpartition("\n")[2] in ("400", "403", "421") for text in (foreign, rebound)] == [True, True]
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 @pytest.mark.parametrize("options", [[], ["--no-stream"]], ids=["stream", "whole"])
 def test_llm(real_gateway, tmp_path, model, options):

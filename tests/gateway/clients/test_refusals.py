@@ -143,6 +143,7 @@ def test_a_deadline_without_an_answer(scripted):
     assert scripted.gateway.count_requests(CHAT, before + 1) - before == 1
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("model", ["refine/fast", "pass/scripted"])
 def test_every_request_can_be_shown(scripted, model, is_stream):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -134,7 +135,7 @@ async def _run(arguments: BatchArguments) -> tuple[BatchReport, str] | None:
             output.notice(f"Prometheus metrics: {address}")
         show = view.progress_view(as_json=arguments.as_json, stdout=arguments.json_on_stdout)
         say = stack.enter_context(show(progress))
-        run.say = lambda text: say(view.without_upstream_text(text))
+        run.say = say
         stack.enter_context(_handle_signals(run, run.say))
         await run.check_rows()
         if not run.is_stopped:
@@ -222,7 +223,7 @@ def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) ->
     """Show how the run ended, and return the exit code."""
     if report.end_reason:
         reason = report.end_reason if report.end_reason == "interrupted" else f"ended early: {report.end_reason}"
-        message = "" if report.message == report.end_reason else view.without_upstream_text(report.message)
+        message = "" if report.message == report.end_reason else report.message
         hint = "" if RESUMES in message else _resume_advice(report.end_reason, message, arguments)
         output.error(f"{reason}{f': {message}' if message else ''}", hint)
     if report.bad:
@@ -243,13 +244,14 @@ def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) ->
 
 def _resume_advice(ended: str, message: str, arguments: BatchArguments) -> str:
     """Return how to resume a run that ended early."""
+    error_name = re.split(r"\W", message)[0]
     if not arguments.is_resumable:
-        return HINTS.get(message.partition(":")[0], "")
+        return HINTS.get(error_name, "")
     match ended:
         case "budget":
             limits = [f"--budget-{name}" for name in ("usd", "calls", "tokens") if getattr(arguments, f"budget_{name}") is not None]
             return f"with a larger {' or '.join(limits) or 'budget'} {RESUMES} the run"
         case "deadline":
             return f"with a longer --deadline, or for as long again, {RESUMES} the run"
-    hint = HINTS.get(message.partition(":")[0])
+    hint = HINTS.get(error_name)
     return "; then ".join(filter(None, [hint, f"{RESUMES} the run"]))

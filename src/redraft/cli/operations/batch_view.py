@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -284,19 +283,7 @@ def show_report(report: BatchReport) -> None:
 def report_data(report: BatchReport, *, quote_errors: bool = True) -> dict[str, Any]:
     """Return a report as plain data, with the final state of the run."""
     data = {"state": report.end_reason or "finished", **report.as_data()}
-    return data if quote_errors else {**data, "reasons": {}, "message": without_upstream_text(report.message)}
-
-
-_QUOTATION = re.compile(
-    r"(?P<what>: status \d{3}(?: redirects)?|: sent (?:an?|no)(?: (?!with )[a-z_-]{1,24}){0,8}|\bbroke off with an error"
-    r"|\bcalled a tool instead of answering|\bis not HTTP|\bexpected text)(?!\w).*?(?P<rest>; probing it until it answers)?$",
-    re.DOTALL,
-)
-
-
-def without_upstream_text(message: str) -> str:
-    """Return a message without what it quotes of an endpoint, which may repeat the prompt: that comes after what was wrong."""
-    return _QUOTATION.sub(r"\g<what>\g<rest>", message)
+    return data if quote_errors else {**data, "reasons": {}}
 
 
 def list_unreadable(count: int, errors: str) -> None:

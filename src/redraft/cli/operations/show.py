@@ -14,8 +14,9 @@ from ...gateway.request_store import StoredRequest, find_stored_request
 from ...gateway.request_table import RequestFacts
 from ...money import format_usd
 from ...storage import read_trace
+from ...text import pluralize
 from ..output import format_time
-from ..terminal import console, grid, show_trace, text_line, trace_as_json
+from ..terminal import console, grid, show_exchange, show_trace, text_line, trace_as_json
 
 
 def show_file(path: str, *, as_json: bool, full: bool) -> None:
@@ -40,7 +41,9 @@ def show_request(trace_id: str, folder: Path | None, *, as_json: bool, full: boo
         click.echo(json.dumps({"request": request.facts.as_data(), **trace}, indent=2))
         return
     _show_facts(request)
-    if request.trace:
+    if request.trace and request.facts.outcome and request.facts.iterations is None:
+        show_exchange(request.trace, full=full)
+    elif request.trace:
         _show(request.trace, as_json=False, full=full)
 
 
@@ -61,18 +64,16 @@ def _show_facts(request: StoredRequest) -> None:
             table.add_row(text_line(label, "dim"), text_line(value))
     out.print(table)
     if request.trace is None:
-        why = (
-            "the request is in progress"
-            if request.facts.outcome is None and request.facts.level == "full"
-            else "its texts were not kept"
-        )
+        why = "there is no answer" if request.facts.outcome else "the request is in progress"
+        why = why if request.facts.level == "full" else "its texts were not kept"
         out.print(text_line(f"no trace: {why}", "dim"))
 
 
 def _fact_lines(facts: RequestFacts) -> dict[str, str]:
     """Return what to show, by label; "" for what does not apply."""
     data = facts.as_data()
-    known = {name: "unknown" if data[name] is None else f"{data[name]:,}" for name in ("calls", "input_tokens", "output_tokens")}
+    known = {name: "unknown" if data[name] is None else f"{data[name]:,}" for name in ("input_tokens", "output_tokens")}
+    calls = "unknown calls" if facts.calls is None else pluralize(facts.calls, "call")
     return {
         "model": facts.model,
         "protocol": facts.wire,
@@ -83,7 +84,7 @@ def _fact_lines(facts: RequestFacts) -> dict[str, str]:
         "score": "" if facts.score is None else f"{facts.score:.2f}",
         "iterations": "" if facts.iterations is None else str(facts.iterations),
         "stopped": facts.stop,
-        "usage": f"{known['calls']} calls, {known['input_tokens']} tokens in, {known['output_tokens']} tokens out",
+        "usage": f"{calls}, {known['input_tokens']} tokens in, {known['output_tokens']} tokens out",
         "cost": format_usd(facts.cost),
         "kept": facts.level,
     }

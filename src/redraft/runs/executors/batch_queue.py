@@ -167,9 +167,5 @@ class ModelQueue:
             if item.tries < MAX_TRIES:
                 self.add(item)
             else:
-                item.fail(f"{MAX_TRIES} batches ended without an answer, the last of them {batch.status}{error_suffix(batch)}")
-
-
-def error_suffix(batch: ProviderBatch) -> str:
-    """Return the error of a batch after a colon; "" if it has none."""
-    return f": {missing_answer_error(batch.error)}" if batch.error else ""
+                why = f": {missing_answer_error(batch.error)}" if batch.error else ""
+                item.fail(f"{MAX_TRIES} batches ended without an answer, the last of them {batch.status}{why}")

@@ -21,13 +21,14 @@ from time import monotonic
 from typing import Any, NoReturn, TypeVar
 
 from ...errors import ConfigError, ModelError, StoreError
+from ...log import error_summary
 from ...middleware import BudgetTracker
 from ...middleware.cache import cache_key
 from ...middleware.endpoint_errors import is_fatal, refused_part
 from ...middleware.endpoint_limiter import MAX_PAUSE
 from ...middleware.messages import has_images
 from ...models import Chat, connect
-from ...models.openai_batches import BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
+from ...models.openai_batches import STATUSES, BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
 from ...protocols import FORMATS, Call, Model, Reply, Request
 from ...session import Session
 from ...settings import EndpointLimits
@@ -36,7 +37,7 @@ from ...usage import current_entry
 from ..endpoints import ROW, CallGate
 from ..progress import BatchProgress
 from ..row_key import short_hash
-from .batch_queue import MAX_REQUESTS, ModelQueue, QueuedRequest, SubmissionLog, SubmittedBatch, error_suffix
+from .batch_queue import MAX_REQUESTS, ModelQueue, QueuedRequest, SubmissionLog, SubmittedBatch
 
 ROWS = 10_000  # rows under way at a time
 POLL, MAX_POLL, POLL_GROWTH = 1.0, 60.0, 1.5  # seconds between two checks of a batch: at first, at most, and their growth factor
@@ -78,12 +79,12 @@ class BatchedModel:
 class BatchEndpoints:
     """Endpoints with a batch API. A call has no timeout, except that an endpoint may be silent only for `limits.give_up_after` s.
 
-    Calls `halt(reason, message)` if an endpoint has failed for good, and `say` with messages about batches. `poll` is the time
-    between two checks of a batch, in seconds.
+    Calls `halt(reason, message, detail)` if an endpoint has failed for good, and `say` with messages about batches. `poll` is the
+    time between two checks of a batch, in seconds.
     """
 
     limits: EndpointLimits
-    halt: Callable[[str, str], object]
+    halt: Callable[[str, str, str], object]
     say: Callable[[str], object]
     journal: Journal
     run: str
@@ -268,7 +269,7 @@ class BatchEndpoints:
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            self.halt("disk" if isinstance(error, StoreError) else "fatal", str(error) or type(error).__name__)
+            self.halt("disk" if isinstance(error, StoreError) else "fatal", error_summary(error), str(error))
 
     # ---- one batch
 
@@ -285,7 +286,7 @@ class BatchEndpoints:
         max_requests = queue.max_requests
         queue.requeue_unanswered(items, batch)
         if queue.max_requests < max_requests:
-            self.say(f"batch {batch.id}{error_suffix(batch)}; now at most {queue.max_requests:,} requests a batch, one at a time")
+            self.say(f"batch {batch.id} was too large; now at most {queue.max_requests:,} requests a batch, one at a time")
 
     async def _create(self, queue: ModelQueue, file: str, submitted: SubmittedBatch) -> ProviderBatch:
         """Create a batch. After an error, check first whether the batch was created nevertheless."""
@@ -373,7 +374,7 @@ class BatchEndpoints:
                 since = min(since, monotonic())
                 if monotonic() - since > self.limits.give_up_after:
                     await self._give_up("outage", error)
-                self.error_message = str(error)
+                self.error_message = error_summary(error)
                 await asyncio.sleep(max(pause, min(error.retry_after or 0.0, MAX_PAUSE)))
                 pause = min(2 * pause, MAX_POLL)
             else:
@@ -382,7 +383,7 @@ class BatchEndpoints:
 
     async def _give_up(self, reason: str, error: ModelError) -> NoReturn:
         """End the run, and wait until cancelled."""
-        self.halt(reason, str(error))
+        self.halt(reason, error_summary(error), str(error))
         await asyncio.get_running_loop().create_future()
         raise AssertionError("unreachable")
 
@@ -406,5 +407,6 @@ def check_batch_model(call: Call, model: Model, *, has_fallback: bool = False) -
 
 
 def _describe(submitted: SubmittedBatch, batch: ProviderBatch | None) -> str:
-    status = f"{batch.id} {batch.status.replace('_', ' ')} ({batch.answered_count:,} done)" if batch else "being submitted"
+    known = batch.status.replace("_", " ") if batch and batch.status in STATUSES else "in an unknown state"
+    status = f"{batch.id} {known} ({batch.answered_count:,} done)" if batch else "being submitted"
     return f"batch {submitted.number}: {submitted.requests:,} requests, {status}"

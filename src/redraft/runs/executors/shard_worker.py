@@ -278,9 +278,9 @@ class ShardWorker:
         spent: Amounts = run.metadata.get("spent", {}) if run else {}
         return spent
 
-    def _halt(self, reason: str, message: str) -> None:
+    def _halt(self, reason: str, message: str, detail: str) -> None:
         if self._job:
-            self._job.scheduler.end(reason, message)
+            self._job.scheduler.end(reason, message, detail)
 
     def _status(self) -> ShardStatus:
         job, endpoints, budget = self._job, self._endpoints, self._budget
