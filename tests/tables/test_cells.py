@@ -232,20 +232,52 @@ def test_a_text_with_brackets_is_a_text(text):
     assert (task.prompt, task.response, task.reference, task.context) == (text,) * 4
 
 
-def test_an_answer_that_is_a_list_stays_one_answer():
-    """In a column of single responses, a list of texts as Python writes it is a text; messages are read."""
-    assert task_of({"prompt": "List two.", "response": "['a', 'b']"}).response == "['a', 'b']"
+LISTS_THAT_ARE_TEXTS = [
+    "[1, 2, 3]", "[1, 2, 3] sort this", "['a', 'b']", '["a", "b"]', "['a' 'b']", "['a']", "('a', 'b')", "{'a', 'b'}", "[]", "[None]",
+    "[[1, 2], [3, 4]]", "array(['a', 'b'])", '[{"text": "x"}, {"text": "y"}]', "[{'text': 'x'}, {'text': 'y'}]", '[{"answer": "x"}]',
+    "['a', 'b', 'c", '[{"name": "x", "', "{'a': 1}", '{"content": "x"}', "[('a', 1)]", "['a'] + ['b']",
+    '[{"role": "user", "content": "hi"}] Make this ShareGPT.', "[{'role': 'user', 'content': 'hi'}] – what is it?",
+    "{'role': 'user', 'content': 'hi'} is a message", '[{"from": "human", "value": "hi"}]\n\nSummarise this "chat.',
+]  # fmt: skip
+MESSAGES_IN_JSON = [
+    '[{"role": "assistant", "content": "x"}]',
+    '[{"role": "user", "content": "it is cut o',
+    '[{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]',
+]
+
+
+@pytest.mark.parametrize("text", [*LISTS_THAT_ARE_TEXTS, *MESSAGES_IN_JSON])
+def test_no_text_of_a_single_answer_is_changed(text, tmp_path):
+    """An answer may be a list, and so may a question and what belongs to it; batches and validations agree."""
+    others = {"response": text, "reference": text, "context": text, "system": text}
+    task = task_of({"prompt": "q", **others})
+    assert (task.response, task.reference, task.context, task.messages[0]["content"]) == (text,) * 4
+    for name in ("output", "answer", "completion"):
+        assert task_of({"prompt": "q", name: text}).response == text
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["prompt", *others, "label"], ["q", *others.values(), "1"]])
+    (case,) = read_cases(tmp_path / "t.csv").cases
+    assert (case.responses, case.task.reference, case.task.context) == ((text,), text, text)
+    if text not in MESSAGES_IN_JSON:
+        assert task_of({"prompt": text}).prompt == text
+        assert task_of({"instruction": "Explain.", "input": text}).prompt == f"Explain.\n\n{text}"
+        with (tmp_path / "t.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([["prompt", "chosen", "rejected"], [text, text, f"{text}."]])
+        (case,) = read_cases(tmp_path / "t.csv").cases
+        assert (case.task.prompt, sorted(case.responses)) == (text, sorted([text, f"{text}."]))
+
+
+def test_messages_are_read_from_a_column_of_single_answers():
+    """As Python and numpy write them; a list of them is a list of answers."""
     assert task_of({"prompt": "q", "response": "[{'role': 'assistant', 'content': 'a'}]"}).response == "a"
-    assert task_of({"prompt": "q", "output": "[{'answer': 'a'}, {'answer': 'b'}]"}).responses == ("a", "b")
+    answers = [{"answer": {"role": "assistant", "content": text}} for text in "ab"]
+    assert task_of({"prompt": "q", "output": str(answers)}).responses == ("a", "b")
 
 
 def test_other_columns_that_hold_lists_and_objects():
-    """References and context are joined as in JSON Lines, unless they are JSON; asserts are tests; an object is metadata."""
-    row = {"prompt": "q", "reference": "['Paris' 'Lyon']", "context": "['one', 'it\\'s']", "metadata": "{'n': array([1, 2])}"}
-    task = task_of({**row, "tests": "['assert f(1) == 2'\n 'assert f(2) == 3']"})
-    assert (task.reference, task.context, task.metadata) == ("Paris\n\nLyon", "one\n\nit's", {"n": [1, 2]})
-    assert task.tests == "assert f(1) == 2\nassert f(2) == 3"
-    assert task_of({"prompt": "q", "reference": '["a", "b"]'}).reference == '["a", "b"]'
+    """Asserts are tests, and an object is metadata."""
+    task = task_of({"prompt": "q", "metadata": "{'n': array([1, 2])}", "tests": "['assert f(1) == 2'\n 'assert f(2) == 3']"})
+    assert (task.metadata, task.tests) == ({"n": [1, 2]}, "assert f(1) == 2\nassert f(2) == 3")
     code = "import numpy as np\nassert f() == np.array([1])"
     assert task_of({"prompt": "q", "tests": code}).tests == code
     apps = task_of({"prompt": "q", "tests": "{'inputs': array(['1'], dtype=object), 'outputs': array(['2'], dtype=object)}"})

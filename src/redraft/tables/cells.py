@@ -20,8 +20,9 @@ MAX_DEPTH = 20
 START = re.compile(r"\s*(?:[\[({]|(?:array|list)\()")  # of a list or an object
 TOKEN = re.compile(
     r"""(\s*)('[^'\\\n]*(?:\\.[^'\\\n]*)*'|"[^"\\\n]*(?:\\.[^"\\\n]*)*"|-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"""
-    r"""|[A-Za-z_][\w.]*|\.\.\.|[\[\](){},:=]|\Z)"""
+    r"""|[A-Za-z_][\w.]*|\.\.\.|[\[\](){},:=]|\Z|([\s\S]{1,40}))"""
 )
+UNKNOWN = "\0"  # in front of a token that stands in no list
 NUMBER = re.compile(r"-?\.?\d")
 ESCAPE = re.compile(r"\\(.)")
 ESCAPED = frozenset("\\'\"nrtxuU")  # what Python and numpy write behind a backslash
@@ -30,10 +31,14 @@ WRAPPERS = re.compile(r"array|list|np\.(?:array|str_|bool_?|u?int\d+|float\d+)")
 CLOSING = {"[": "]", "(": ")"}
 
 
+class TextAfterValue(ValueError):
+    """A text begins with a value, and goes on."""
+
+
 def load_cell(text: str) -> Any:
     """Return the value of a text of JSON, or of a list or an object as Python or numpy writes it. NaN of numpy is None.
 
-    Raises ValueError, which says why not.
+    Raises TextAfterValue, or another ValueError, which say why not.
     """
     try:
         return strict_loads(text)
@@ -43,8 +48,10 @@ def load_cell(text: str) -> Any:
         try:
             return _Literal(text).read()
         except (SyntaxError, ValueError) as problem:
+            goes_on = isinstance(problem, TextAfterValue) or getattr(error, "msg", "") == "Extra data"
             reason = problem.msg if isinstance(problem, SyntaxError) else problem
-            raise ValueError(f"it is neither JSON ({error}) nor a list as Python writes it ({reason})") from None
+            message = f"it is neither JSON ({error}) nor a list as Python writes it ({reason})"
+            raise (TextAfterValue if goes_on else ValueError)(message) from None
 
 
 class _Literal:
@@ -59,7 +66,7 @@ class _Literal:
     def read(self) -> Any:
         value = self._value(0)
         if self.token:
-            raise ValueError(f"{self.token[:40]!r} follows it")
+            raise TextAfterValue(f"{self.token.removeprefix(UNKNOWN)[:40]!r} follows it")
         return value
 
     def _take(self) -> str:
@@ -117,6 +124,8 @@ class _Literal:
         """Return a constant, or what numpy writes as `array([...], dtype=object)`, `list([...])` or `np.float64(0.5)`."""
         if name in CONSTANTS:
             return CONSTANTS[name]
+        if name[0] == UNKNOWN:
+            raise ValueError("a quotation mark is open" if name[1] in "'\"" else f"it holds {name[1:]!r}")
         if not WRAPPERS.fullmatch(name) or self.token != "(":
             raise ValueError("numpy has left out values (...)" if name == "..." else f"it holds {name[:40]!r}")
         self._take()
@@ -143,9 +152,8 @@ def _tokens(text: str) -> Iterator[tuple[bool, str]]:
     """Yield whether a space is before each token, and the token; at the end an empty one."""
     position = 0
     for _ in range(MAX_TOKENS):
-        if not (found := TOKEN.match(text, position)):
-            start = len(text) - len(text[position:].lstrip())
-            raise ValueError("a quotation mark is open" if text[start] in "'\"" else f"it holds {text[start : start + 40]!r}")
-        yield bool(found[1]), found[2]
+        found = TOKEN.match(text, position)
+        assert found
+        yield bool(found[1]), f"{UNKNOWN}{found[2]}" if found[3] else found[2]
         position = found.end()
     raise ValueError(f"it has more than {MAX_TOKENS:,} parts")

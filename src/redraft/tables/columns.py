@@ -20,16 +20,15 @@ from typing import Any
 from ..checks import closest_names, format_value, is_blank
 from ..core.task import Message, Task
 from ..errors import ConfigError
-from ..jsontext import strict_loads
 from .row_values import (
     ANSWERING_ROLES,
-    CHAT_TEXT,
     MISSING,
     RESPONSE_KEYS,
     as_list,
     has_value,
     id_at,
     is_id,
+    is_python_chat,
     looks_like_list,
     looks_like_tests,
     messages_in,
@@ -355,7 +354,7 @@ def _lists_of_responses(table: SampleColumns, excluded: set[str | None]) -> list
     """Return the columns that hold several responses in a row: by their names, or a response column with lists."""
     named = table.matching(GIVEN_LIST_NAMES, lambda v: _is_response_list(v) or (looks_like_list(v) and not as_list(v)))
     several = table.matching(
-        RESPONSE_NAMES, lambda v: _is_response_list(v) and len(as_list(v, strict_loads) or _list_of_objects(v)) > 1
+        RESPONSE_NAMES, lambda v: (not isinstance(v, str) or is_python_chat(v)) and _is_response_list(v) and len(as_list(v)) > 1
     )
     return [name for name in (*named, *several) if name not in excluded and name != "answer"]
 
@@ -411,7 +410,10 @@ def _is_prompt(value: Any) -> bool:
 
 def is_messages(value: Any) -> bool:
     """Return whether a value holds messages, as a list or in a text, also in one that cannot be read."""
-    if isinstance(value, str) and CHAT_TEXT.match(value):
+    try:
+        if isinstance(value, str) and messages_in(value, ""):
+            return True
+    except ValueError:
         return True
     messages = _list_of_objects(value)
     keys_of_a_message = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})

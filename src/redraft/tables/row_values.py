@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..checks import format_value, is_blank
 from ..core.task import Message, message_text
 from ..jsontext import strict_loads
-from .cells import START, load_cell
+from .cells import START, TextAfterValue, load_cell
 
 BOOKKEEPING_KEYS = {"additional_kwargs", "time_created", "label", "reward", "metadata"}  # of stored messages, for no endpoint
 MISSING = object()
@@ -56,6 +56,7 @@ CHAT_TEXT = re.compile(  # it begins as messages do: a list, or an object as Pyt
     ),
     re.DOTALL,
 )
+PYTHON_KEY = re.compile(r"[^{]*\{\s*'")  # of the first object
 SPEC_PATTERN = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')  # text up to a semicolon that is not in quotes
 
 
@@ -113,18 +114,15 @@ def _unused_values(values: Mapping[str, Any], used_names: frozenset[str]) -> Ite
 def text_at(values: Mapping[str, Any], name: str | None, separator: str = "\n\n") -> str | None:
     """Return a text, or the texts of a list joined; None where there is none."""
     value = value_or_none(values, name)
-    if (texts := list_of_texts(value)) is not None:
-        return separator.join(filter(has_value, texts)) or None
+    if _is_list_of_texts(value):
+        return separator.join(filter(has_value, value)) or None
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
     return value
 
 
-def list_of_texts(value: Any) -> list[str] | None:
-    """Return a list of texts, also from a text as Python or numpy writes it; None for anything else. A text of JSON is a text."""
-    if isinstance(value, str) and LIST_TEXT.fullmatch(value) and not _is_json(value):
-        value = as_list(value)
-    return value if isinstance(value, list) and all(isinstance(item, str | None) for item in value) else None
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str | None) for item in value)
 
 
 def _is_json(text: str) -> bool:
@@ -143,7 +141,8 @@ def tests_at(values: Mapping[str, Any], name: str | None) -> str | Sequence[Any]
     value: Any = value_or_none(values, name)
     if isinstance(value, str) and START.match(value):
         with suppress(ValueError):
-            value = list_of_texts(value) or (load_cell(value) if "array([" in value else value)
+            read = load_cell(value)
+            value = read if "array([" in value or (_is_list_of_texts(read) and not _is_json(value)) else value
     if value is not None and not isinstance(value, str | list | Mapping):
         raise ValueError(f"{name!r} must be a text, a list or an object, got {format_value(value, 80)}")
     set_up = {column: values[column] for column in SET_UP_OF_TESTS if values.get(column)}
@@ -194,7 +193,7 @@ def id_at(values: Mapping[str, Any], name: str | None) -> str | None:
 def response_at(values: Mapping[str, Any], name: str) -> str | None:
     """Return the response; None if there is none yet."""
     value = value_or_none(values, name)
-    if isinstance(value, str) and (messages := messages_in(value, name)) is not None:
+    if isinstance(value, str) and is_python_chat(value) and (messages := messages_in(value, name)) is not None:
         return response_text(messages, name)
     return value if value is None or value.__class__ is str else response_text(value, name)
 
@@ -217,11 +216,11 @@ def looks_like_list(value: Any) -> bool:
     return isinstance(value, str) and (LIST_TEXT.fullmatch(value) or CHAT_TEXT.match(value)) is not None
 
 
-def as_list(value: Any, load: Callable[[str], Any] = load_cell) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """Return a list, also from a text (see `load_cell`); [] for anything else."""
     if isinstance(value, str) and START.match(value):
         try:
-            value = load(value)
+            value = load_cell(value)
         except ValueError:
             return []
     return value if isinstance(value, list) else []
@@ -234,9 +233,19 @@ def messages_in(text: str, name: str) -> list[Mapping[str, Any]] | None:
     """
     if not CHAT_TEXT.match(text):
         return None
-    value = _load(text, f"{name!r} looks like messages")
+    try:
+        value = load_cell(text)
+    except TextAfterValue:  # a question about messages
+        return None
+    except ValueError as error:
+        raise ValueError(f"{name!r} looks like messages, or JSON of one: {error}") from error
     items = value if isinstance(value, list) else [value]
     return items if all(map(_is_message, items)) else None
+
+
+def is_python_chat(text: str) -> bool:
+    """Return whether a text begins as messages do that Python or numpy has written; an answer may be JSON of messages."""
+    return CHAT_TEXT.match(text) is not None and PYTHON_KEY.match(text) is not None
 
 
 def _is_message(item: Any) -> bool:

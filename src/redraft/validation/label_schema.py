@@ -80,7 +80,7 @@ def infer_schema(table: LabelledTable, kind: LabelKind | None) -> LabelSchema:
         return LabelSchema("pair", _responses_reader(pair), _preference_reader(table, label_counts), label_counts)
     if kind in {None, "pair"} and (chosen := table.find("chosen")) and (rejected := table.find("rejected")):
         first_is_better = RowLabel(ranks=FIRST_BETTER)
-        responses = _responses_reader((chosen, rejected))
+        responses = _responses_reader((chosen, rejected), with_prompt=True)
         return LabelSchema("pair", responses, lambda _row, _n: first_is_better, label_counts, shuffle=True)
     if kind in {None, "pair", "ranking"} and (several := table.find("responses")):
         return _list_schema(table, several, kind, label_counts)
@@ -247,5 +247,5 @@ def _pair_columns(table: LabelledTable) -> tuple[str, str] | None:
     return None
 
 
-def _responses_reader(names: Sequence[str]) -> ResponsesReader:
-    return lambda row: tuple(response_cell(row, name) for name in names)
+def _responses_reader(names: Sequence[str], *, with_prompt: bool = False) -> ResponsesReader:
+    return lambda row: tuple(response_cell(row, name, with_prompt=with_prompt) for name in names)

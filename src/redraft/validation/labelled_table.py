@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..tables.cells import START, load_cell
 from ..tables.columns import SYNONYMS, SampleColumns
 from ..tables.readers import BadRow, OnError, Row, iter_rows
-from ..tables.row_values import MISSING, has_value, list_of_texts, messages_in, value_at, value_or_none
+from ..tables.row_values import MISSING, has_value, is_python_chat, messages_in, text_at, value_at, value_or_none
 from .cases import AmbiguousLabel
 
 INPUT_ROLES = ("prompt", "messages", "context", "reference", "tests", "response", "responses", "response_a", "response_b")
@@ -110,18 +110,21 @@ def cell(row: Row, name: str | None) -> Any:
 
 
 def text_cell(row: Row, name: str | None) -> str | None:
-    """Return a text; None if it is missing. Raises AmbiguousLabel for anything else."""
+    """Return a text, or those of a list joined; None if it is missing. Raises AmbiguousLabel for anything else."""
+    try:
+        return text_at(row.values, name)
+    except ValueError as error:
+        raise AmbiguousLabel(str(error)) from error
+
+
+def response_cell(row: Row, name: str, *, with_prompt: bool = False) -> str:
+    """Return a response: a text, or the last message of a chat. Raises AmbiguousLabel for anything else.
+
+    `with_prompt`: a chat may hold the prompt, too, and be JSON in a text; otherwise such a text is the response.
+    """
     value = cell(row, name)
-    if (texts := list_of_texts(value)) is not None:
-        return "\n\n".join(filter(has_value, texts)) or None
-    if value is not None and not isinstance(value, str):
-        raise AmbiguousLabel(f"{name!r} must be text, got {checks.format_value(value, 80)}")
-    return value
-
-
-def response_cell(row: Row, name: str) -> str:
-    """Return a response: a text, or the last message of a chat. Raises AmbiguousLabel for anything else."""
-    value = chat_cell(row, name)
+    if isinstance(value, str) and (with_prompt or is_python_chat(value)):
+        value = chat_cell(row, name)
     if isinstance(value, list) and value and isinstance(value[-1], Mapping) and "content" in value[-1]:
         value = message_text(value[-1])
     if not isinstance(value, str):
