@@ -105,11 +105,13 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter, config):
-    """Count the skipped tests by reason in the last line but one, and note them for `--skipped`."""
+    """Count the skipped tests by reason in the last line but one, and note them for `--skipped`, which repeats its failures, too."""
     yield
     reports = terminalreporter.getreports("skipped")
+    failures = terminalreporter.getreports("failed") + terminalreporter.getreports("error")
     if hasattr(config, "cache"):
-        config.cache.set(SKIPPED, [report.nodeid for report in reports])
+        noted = reports + failures if config.getoption("--skipped") else reports
+        config.cache.set(SKIPPED, [report.nodeid for report in noted])
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
     if reasons:
         terminalreporter.write_line("; ".join(f"{count} skipped: {reason}" for reason, count in reasons.most_common()))

@@ -21,14 +21,18 @@ def test_needs_cat(n):
 """
 
 
+def run_tests(folder, path, *options):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "xdist", "-n", "1", *options]
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+
+
 def test_skipped_tests_are_counted_by_reason_and_can_be_run_later(tmp_path):
     """Also by other processes, and in a random order."""
     (tmp_path / "test_some.py").write_text(SOME_TESTS)
 
     def last_lines(path, *options):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "xdist", "-n", "1", *options]
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        done = run_tests(tmp_path, path, *options)
         assert done.returncode == 0, done.stdout
         return [line.partition(" in ")[0] for line in done.stdout.splitlines()[-2:]]
 
@@ -36,3 +40,21 @@ def test_skipped_tests_are_counted_by_reason_and_can_be_run_later(tmp_path):
     assert last_lines("", "--skipped", "--shuffle=1") == ["2 skipped: no cat; 1 skipped: no sh", "3 skipped"]
     assert last_lines(os.environ["PATH"], "--skipped")[-1] == "3 passed"
     assert last_lines(os.environ["PATH"], "--skipped")[-1] == "no tests ran"
+
+
+FAILS = "\n\ndef test_fails():\n    require_program('cat')\n    assert 0\n"
+
+
+def test_a_failure_of_skipped_tests_is_repeated(tmp_path):
+    """A second run does not pass because the first one left nothing that was skipped; also if the file cannot be read."""
+    (tmp_path / "test_some.py").write_text(SOME_TESTS + FAILS)
+
+    def code(path, *options):
+        return run_tests(tmp_path, path, *options).returncode
+
+    assert code("") == 0
+    assert [code(os.environ["PATH"], "--skipped") for _ in range(2)] == [1, 1]
+    (tmp_path / "test_some.py").write_text("import nothing_of_this_name\n")
+    assert [code(os.environ["PATH"], "--skipped") != 0 for _ in range(2)] == [True, True]
+    (tmp_path / "test_some.py").write_text(SOME_TESTS)
+    assert [code(os.environ["PATH"], "--skipped") for _ in range(2)] == [0, 0]
