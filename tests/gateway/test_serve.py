@@ -152,13 +152,16 @@ def test_one_process_for_a_folder(upstream, tmp_path):
         assert str(tmp_path) in error and "held by process" in error
 
 
-@pytest.mark.slow
-def test_public_address_needs_a_key(upstream, tmp_path):
-    """On all addresses it starts only with a key, or with --insecure."""
-    public = ("--model", upstream.model, "--host", "0.0.0.0")
-    with serve(*public, folder=tmp_path, start=False) as process:
+def test_a_public_address_without_a_key_is_refused(upstream, tmp_path):
+    with serve("--model", upstream.model, "--host", "0.0.0.0", folder=tmp_path, start=False) as process:
         _, error = process.communicate(timeout=60)
-        assert process.returncode == 2 and "--insecure" in error and "redraft keys add" in error
+    assert process.returncode == 2 and "--insecure" in error and "redraft keys add" in error
+
+
+@pytest.mark.slow
+def test_a_public_address_with_a_key_or_for_everyone(upstream, tmp_path):
+    """On all addresses it starts with a key, or with --insecure."""
+    public = ("--model", upstream.model, "--host", "0.0.0.0")
     with serve(*public, "--insecure", folder=tmp_path) as process:
         assert ask(process).status_code == 200
     with KeyRing(tmp_path) as ring:

@@ -151,13 +151,16 @@ async def test_a_key_for_models_of_the_gateway_calls_no_tool(tmp_path):
     assert "is for refine/fast" in result.content[0].text
 
 
-@pytest.mark.slow
-def test_a_public_address_needs_keys(tmp_path):
-    """Without a key it is refused, unless --insecure is given."""
+def test_a_public_address_without_a_key_is_refused(tmp_path):
     command = [*PROGRAM, "mcp", "--http", "--port", "0", "--host", "0.0.0.0", "--folder", str(tmp_path), "--model", "none"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.returncode == 2
     assert "no API key is needed: add one" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_public_address_for_everyone(tmp_path):
+    """With --insecure."""
     with http_server("--host", "0.0.0.0", "--insecure", "--folder", tmp_path, "--model", "none") as url:
         assert httpx.post(url, json=INITIALIZE, headers=HEADERS).status_code == 200
 

@@ -171,7 +171,6 @@ def scores_of(name, rows, all_scores, *, ranks=False):
 score = st.sampled_from([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 
 
-@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.sampled_from(["hep-go", "math-prm", "donotanswer", "mt-bench-easy"]), score, score), min_size=1, max_size=20

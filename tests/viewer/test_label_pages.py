@@ -447,7 +447,6 @@ def test_what_cannot_be_judged_is_passed_over(tmp_path):
         assert reads == {**dict.fromkeys(damaged, 1), sound: 3}
 
 
-@pytest.mark.slow
 def test_no_request_makes_the_label_page_fail(run, tmp_path):
     """Names, items and choices that nobody can give are refused with a reason."""
     from starlette.testclient import TestClient
