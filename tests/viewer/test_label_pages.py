@@ -119,6 +119,17 @@ def test_a_file_without_answers_says_what_is_missing(tmp_path):
             file_source(path, kind)
 
 
+def test_rows_that_cannot_be_judged_are_reported(tmp_path, caplog):
+    """By their lines and with the reason; the others are judged."""
+    path = tmp_path / "rows.csv"
+    path.write_text("prompt,response_a,response_b\nq,x,y\nq,x\n\"[{'role': 'user', 'content': 'q'} ...]\",x,y\n")
+    assert list(file_source(path, "pair").information) == ["rows.csv:2"]
+    assert [
+        all(text in record.getMessage() for text in ("2 rows cannot be judged", "csv:3: there are 2", "csv:4: 'prompt' looks"))
+        for record in caplog.records
+    ] == [True]
+
+
 # ---- what comes next
 
 

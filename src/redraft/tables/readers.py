@@ -435,7 +435,8 @@ def _without_empty_columns(columns: list[str], fields: list[str]) -> dict[str, s
 
 def _csv_row(location: str, fields: list[str], width: int, make_row: Callable[[list[str]], dict[str, Any]]) -> Row | BadRow:
     if len(fields) != width:
-        return BadRow(location, f"there are {len(fields)} fields, but {width} columns")
+        hint = "; a text that holds the separator stands in quotation marks" if len(fields) > width else ""
+        return BadRow(location, f"there are {len(fields)} fields, but {width} columns{hint}")
     try:
         return Row(location, make_row(fields))
     except ValueError as error:

@@ -17,7 +17,9 @@ from ..core.records import Candidate
 from ..core.task import Message, message_text
 from ..core.trace import Trace
 from ..errors import ConfigError
+from ..log import log
 from ..tables.readers import BadRow, Row, iter_rows
+from ..text import pluralize
 from ..validation.cases import AmbiguousLabel
 from ..validation.label_file import AnnotationKind, LabelItem
 from ..validation.label_schema import PAIR_COLUMNS
@@ -177,9 +179,11 @@ def file_source(path: Path, kind: AnnotationKind, columns: Mapping[str, str] = {
         except AmbiguousLabel as error:
             skipped.append(BadRow(row.location, str(error)))
     items = {id: item for id, item in items.items() if len(set(item.responses)) == len(item.responses)}
+    why = "; ".join(f"{bad.location}: {bad.message}" for bad in skipped[:3])
     if not items:
-        why = "; ".join(f"{bad.location}: {bad.message}" for bad in skipped[:3])
         raise ConfigError(f"{str(path)!r} has no row to judge{f' ({why})' if why else ''}")
+    if skipped:
+        log.warning("%s: %s cannot be judged: %s", path, pluralize(len(skipped), "row"), why)
     return LabelSource(path.name, dict.fromkeys(items, 1.0), items.get)
 
 
