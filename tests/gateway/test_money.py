@@ -989,13 +989,14 @@ async def test_models_that_graders_name_are_charged(tmp_path, provider, tables):
     assert spending(tmp_path, key) == (pytest.approx(cost), 0.0)
 
 
-async def test_calls_of_graders_with_a_server_are_reserved(tmp_path, provider):
-    """As those of a judge: a key with room for the answer alone is refused before anything is sent."""
+@pytest.mark.parametrize(("writer", "rater", "name"), [(0.0, 1e6, "rater"), (1e6, 0.0, "m")])
+async def test_calls_of_graders_with_a_server_are_reserved(tmp_path, provider, writer, rater, name):
+    """As those of a judge: a key with room for one kind of calls is refused, also if the grader's model has the writer's name."""
     models = {
-        "m": ServedModel("m", provider.url, "tiny", prices=(0.0, 0.0)),
-        "rm": ServedModel("rm", provider.url, "rater", prices=(1e6, 0.0)),
+        "m": ServedModel("m", provider.url, "tiny", prices=(writer, 0.0)),
+        "rm": ServedModel("rm", provider.url, name, prices=(rater, 0.0)),
     }
-    graders = [f"reward:{provider.url}/classify#rater"]
+    graders = [f"reward:{provider.url}/classify#{name}"]
     config = GatewayConfig(tmp_path, models, {"fast": Profile("fast", "m", judge=False, graders=graders)}, port=0)
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("ci", KeyLimits(usd_per_day=1.0))

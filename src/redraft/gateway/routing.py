@@ -135,12 +135,11 @@ class Routing:
         if budget is not None and metered and not metered.unbounded:
             size = output_tokens = 0
         roles = {self.models.model(name).identity: name for name in _roles(prepared.profile)}
-        prices = {name: self._prices.get(name) or price_of(self.models.model(name)) for name in roles.values()}
-        for client in prepared.grading_clients:
-            if client.identity not in roles:  # a grader that names a model of its own
-                prices[client.name] = client.price if isinstance(client.price, Price) else None
+        own = {client for client in prepared.grading_clients if client.identity not in roles}  # of graders that name a model
+        prices = [(name, self._prices.get(name) or price_of(self.models.model(name))) for name in roles.values()]
+        prices += [(client.name, client.price if isinstance(client.price, Price) else None) for client in own]
         costs: list[float] = []
-        for name, price in prices.items():
+        for name, price in prices:
             tokens = self._limits_of(name).tokens(size + output_tokens, metered)
             if (cost := _cost(price, tokens, output_tokens)) is None:
                 return None
