@@ -172,6 +172,27 @@ async def test_a_verdict_that_is_cut_is_asked_for_with_more_room(server, limit, 
     assert [request.body.get("max_tokens") for request in server.requests] == sent
 
 
+USES = {  # the parameters of the judge, and the tokens that the server says that it used -> the limits that were sent
+    "the server does not say": ({}, None, [None, 32768]),
+    "nothing, by its count": ({}, 0, [None, 32768]),
+    "few, without the reasoning": ({}, 3, [None, 2048]),
+    "a limit": ({"max_tokens": 2000}, 2000, [2000, 8000]),
+    "a limit, and the server does not say": ({"max_tokens": 2000}, None, [2000, 8000]),
+    "a limit, and few without the reasoning": ({"max_tokens": 2000}, 3, [2000, 8000]),
+}
+
+
+@pytest.mark.parametrize(("params", "used", "sent"), USES.values(), ids=USES)
+@pytest.mark.parametrize("way", ["judge_params", "declared"])
+async def test_more_room_is_more_than_the_first_request_had(server, params, used, sent, way):
+    """Whatever the server counts; a limit of the judge or of the model is known."""
+    usage = {} if used is None else {"prompt_tokens": 7, "completion_tokens": used, "total_tokens": 7 + used}
+    server.says(fs.http({**CUT, "usage": usage}), fs.good(VERDICT))
+    model = connect(f"{server.url}#m", params=params) if way == "declared" else Chat("m", server.url)
+    assert (await grade(("q", "a"), Judge(RUBRIC), model, judge_params=None if way == "declared" else params)).score == 1.0
+    assert [request.body.get("max_tokens") for request in server.requests] == sent
+
+
 async def test_more_room_stays_within_the_budget(server):
     """The second request has no more tokens than are left."""
     server.says(fs.http(CUT), fs.good(VERDICT))

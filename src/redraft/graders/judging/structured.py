@@ -119,7 +119,7 @@ async def ask_for_json(
     try:
         return _parse_whole(reply, parse)
     except UnreadableOutput as complaint:
-        again = _re_ask_request(request, reply, str(complaint))
+        again = _re_ask_request(request, reply, str(complaint), getattr(ask, "max_tokens", None))
         reply = await (_reply_with_more_room(ask, again) if reply.truncated else ask.complete(again))
     try:
         return _parse_whole(reply, parse)
@@ -131,16 +131,11 @@ def _advice(request: Request, again: Request, reply: Reply, params: str) -> str:
     """Return what to do about a second reply that was cut off, by what both requests allowed; "" for any other."""
     if not reply.truncated:
         return ""
-    room = MORE_ROOM * (again.max_tokens or _used_tokens(reply) or FALLBACK_ROOM)
+    room = MORE_ROOM * (again.max_tokens or FALLBACK_ROOM)
     if request.max_tokens:
         return f" twice: give the grader a larger max_tokens, such as {room}, or let it reason less"
     option = f"--{params.replace('_', '-').removesuffix('s')} max_tokens={room}"
     return f" twice: give it more by {params}={{'max_tokens':{room}}} ({option}), or let it reason less"
-
-
-def _used_tokens(reply: Reply) -> int | None:
-    used = reply.usage.output_tokens
-    return used and max(used, LEAST_ROOM)
 
 
 async def _reply_with_more_room(ask: JudgeClient, request: Request) -> Reply:
@@ -170,11 +165,12 @@ def _parse_whole(reply: Reply, parse: Callable[[Reply], T]) -> T:
     return parse(reply)
 
 
-def _re_ask_request(request: Request, reply: Reply, complaint: str) -> Request:
+def _re_ask_request(request: Request, reply: Reply, complaint: str, limit: int | None) -> Request:
+    """Return the second request; `limit` is the `max_tokens` of the first one if it set none itself."""
     sample_index = request.sample_index + RE_ASK_OFFSET
     if reply.truncated:
-        room = request.max_tokens or _used_tokens(reply)
-        return replace(request, max_tokens=room and MORE_ROOM * room, sample_index=sample_index)
+        room = request.max_tokens or limit or max(reply.usage.output_tokens or FALLBACK_ROOM, LEAST_ROOM)
+        return replace(request, max_tokens=MORE_ROOM * room, sample_index=sample_index)
     answer = {"role": "assistant", "content": without_control_tokens(reply.text[:8000]) or "(nothing)"}
     again = {"role": "user", "content": f"That cannot be read: {without_control_tokens(complaint)}. {RE_ASK_PROMPT}"}
     return replace(request, messages=(*request.messages, answer, again), sample_index=sample_index)
