@@ -193,3 +193,24 @@ async def test_a_profile_of_the_gateway_has_them(server, way, tmp_path):
             assert [item async for item in items][-1].text == "Hello there."
         written = {"top_p": top_p, "max_tokens": most, **NO_THINKING}
         assert sent(server) == {"writer": written, "judge": {"top_p": 0.5, **NO_THINKING, **LOW}}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "Q", "--require", "words:1-9"),
+        ("run", "Q", "--grader", "answered", "--trace", "t.jsonl"),
+        ("best", "Q", "--grader", "answered"),
+        ("batch", "in.jsonl", "-o", "out.jsonl", "--grader", "answered"),
+        ("grade", "Q", "--response", "in.jsonl", "--require", "words:1-9"),
+    ],
+    ids=" ".join,
+)
+def test_parameters_of_a_judge_that_nobody_asks_are_refused(redraft, server, command):
+    """On the command line; in a file they are for the commands with a judge."""
+    files(redraft, "[judge-param]\ntop_p = 0.5\n", in_jsonl='{"prompt": "a"}\n')
+    run = (*command, "--model", server.model)
+    done = redraft(*run, *JUDGE)
+    assert done.returncode == 2 and "--judge-param: none of the graders asks the judge" in done.err, done.err
+    assert (server.calls, (redraft.folder / "t.jsonl").exists(), (redraft.folder / "out.jsonl").exists()) == (0, False, False)
+    assert redraft(*run).returncode in {0, 3}
