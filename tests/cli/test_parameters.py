@@ -7,6 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from redraft.cli.operations.serve import ServeOptions, read_config
+from redraft.errors import ConfigError
 from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import parse_config
 from redraft.gateway.profile_models import ConnectedModels
@@ -214,3 +215,18 @@ def test_parameters_of_a_judge_that_nobody_asks_are_refused(redraft, server, com
     assert done.returncode == 2 and "--judge-param: none of the graders asks the judge" in done.err, done.err
     assert (server.calls, (redraft.folder / "t.jsonl").exists(), (redraft.folder / "out.jsonl").exists()) == (0, False, False)
     assert redraft(*run).returncode in {0, 3}
+
+
+async def test_a_model_of_the_gateway_has_what_it_needs(server, tmp_path):
+    """As writer and as judge, beneath the parameters of the profile; mistakes name the table."""
+    url, _, name = server.model.partition("#")
+    table = {"url": url, "model": name, "params": {"top_p": 0.1, **NO_THINKING}}
+    tables = {"models": {"m": table}, "profiles": {"default": {"judge-param": {"top_p": 0.7}}}}
+    config = parse_config(tables, tmp_path, {})
+    refiner = ProfileRefiner(config.profiles["default"], ConnectedModels(config.models, {}))
+    request = ChatWire().parse({"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], "top_p": 0.9})
+    async with aclosing(answer_request(refiner.prepare(request, "t1"))) as items:
+        assert [item async for item in items][-1].text == "Hello there."
+    assert sent(server) == {"writer": {"top_p": 0.9, **NO_THINKING}, "judge": {"top_p": 0.7, **NO_THINKING}}
+    with pytest.raises(ConfigError, match="models.m.params: 'base_url': no parameter chooses a model, a host"):
+        parse_config({"models": {"m": {**table, "params": {"base_url": "http://evil"}}}}, tmp_path, {})
