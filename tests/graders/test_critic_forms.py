@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from enum import IntEnum
+from threading import current_thread, main_thread
 from typing import Literal
 
 import jsonschema
@@ -328,6 +329,21 @@ def test_models_that_are_no_form_are_refused(fields, settings, error):
     """The error names the field, what it holds, and what it must hold."""
     with pytest.raises(ConfigError, match=error):
         Judge(template="{response}", read=create_model("Form", **fields), **settings)
+
+
+async def test_validators_hold_up_nothing_else():
+    """They may take any time, so they run beside the event loop."""
+    threads = []
+
+    class Slow(Critique):
+        @field_validator("done")
+        @classmethod
+        def look_it_up(cls, done):
+            threads.append(current_thread())
+            return done
+
+    await verdict(Judge(template=TEMPLATE, read=Slow), says(["Name the year."], False))
+    assert threads and main_thread() not in threads
 
 
 def test_validators_are_part_of_the_fingerprint():

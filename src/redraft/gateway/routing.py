@@ -141,8 +141,8 @@ class Routing:
         calls = [(name, self._prices.get(name) or price_of(self.models.model(name)), written) for name in roles.values()]
         for client, limit in prepared.grading_calls:
             price = client.price if isinstance(client.price, Price) else None  # of a grader that names a model of its own, too
-            answer = ASSUMED_OUTPUT_TOKENS if limit is None else limit
-            calls.append((roles.get(client.endpoint, client.name), price, 0 if only_images else answer))
+            verdict = 0 if only_images else ASSUMED_OUTPUT_TOKENS if limit is None else limit
+            calls.append((roles.get(client.endpoint, client.name), price, verdict))
         costs: list[float] = []
         for name, price, answer in calls:
             tokens = self._limits_of(name).tokens(size + written, metered)
