@@ -154,6 +154,7 @@ async def test_rows_are_done_again_if_a_parameter_changes(server, tmp_path):
 
 
 CUT = fs.completion("", "length", usage=(7, 2048), reasoning_content="Let me think")
+LONG = fs.completion(VERDICT.replace("5", "3").replace("true}", "false}"), usage=(7, 9000))
 ROOMS = {  # the judge's limit, and what a server says to the second request -> the limits that were sent
     "no limit": (None, None, [None, 8192]),
     "a limit of its own": (500, None, [500, 2000]),
@@ -198,6 +199,21 @@ async def test_more_room_stays_within_the_budget(server):
     server.says(fs.http(CUT), fs.good(VERDICT))
     await grade(("q", "a"), Judge(RUBRIC), Chat("m", server.url), budget=Budget(output_tokens=5000))
     assert [request.body["max_tokens"] <= room for request, room in zip(server.requests, (5000, 2952), strict=True)] == [True, True]
+
+
+async def test_a_budget_learns_how_long_a_judge_reasons(server):
+    """A judge that reasons for long is cut once, not at every answer."""
+
+    def answer(request):
+        if "response_format" not in request.body:
+            return fs.good(f"fine {len(server.requests)}")
+        limit = request.body["max_tokens"]
+        return fs.http({**CUT, "usage": {"prompt_tokens": 7, "completion_tokens": limit}} if limit < 9000 else LONG)
+
+    server.says(answer)
+    await refine("q", Chat("m", server.url), Judge(RUBRIC), max_iterations=1, drafts=1, budget=Budget(tokens=10_000_000))
+    limits = [request.body["max_tokens"] for request in server.requests if "response_format" in request.body]
+    assert limits[:2] == [8192, 32768] and len(limits) > 2 and min(limits[2:]) > 9000
 
 
 async def test_a_verdict_that_is_cut_twice_says_what_to_do(server):
