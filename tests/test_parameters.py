@@ -167,6 +167,8 @@ def test_the_options_of_a_jury_are_those_of_its_members():
     ("spec", "words"),
     [
         ("judge:max_token=9", "did you mean max_tokens="),
+        ("judge:images=false", "images is an argument in Python"),
+        ("pairwise:max_group_size=2", "max_group_size is an argument in Python"),
         ("judge:temprature=1", "did you mean temperature="),
         ("ranker:max_eval_char=1", "did you mean max_eval_chars="),
         ("pairwise:scoring=expectation", "for judges that score one answer"),
