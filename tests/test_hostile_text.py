@@ -150,7 +150,7 @@ async def test_reading_the_form_of_an_answer_does_not_block_the_event_loop(answe
 
 
 @pytest.mark.parametrize(("graders", "text", "reference"), KNOWN.values(), ids=KNOWN)
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 async def test_a_hostile_text_has_a_grade_or_a_limit_error_without_blocking(graders, text, reference):
     """The run ends with a grade or names the limit; slow computations are not in this process."""
     task = redraft.Task("Say it.", text, reference=reference, context=text if graders == ["citations"] else None)

@@ -91,7 +91,7 @@ OTHER_RUNS = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("change", OTHER_RUNS)
 async def test_a_run_that_leaves_out_rows_of_its_output_is_refused(tmp_path, change, name):
@@ -170,7 +170,7 @@ SAME_ROWS = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("rows", SAME_ROWS)
 async def test_rows_of_an_earlier_run_are_known_again(tmp_path, rows, name):

@@ -154,6 +154,7 @@ def damage(path, statements):
     return path.read_bytes()
 
 
+@pytest.mark.slow
 def test_no_row_makes_a_page_fail(tmp_path):
     """Values that Redraft would not write cost at most their own row, and nothing is written to the run."""
     n = len(DAMAGES_OF_ROWS)
