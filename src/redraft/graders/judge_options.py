@@ -18,21 +18,10 @@ from .computed.base import parse_options
 from .judging.pointwise import CriteriaMode, Scoring
 
 FILE_SUFFIXES = (".toml", ".json", ".yaml", ".yml", ".md", ".txt")  # of rubrics and questions
-PYTHON_ARGUMENTS = frozenset(
-    (
-        "images",
-        "instruction",
-        "max_group_size",
-        "name",
-        "params",
-        "questions",
-        "read",
-        "reads_tool_calls",
-        "rubric",
-        "scale",
-        "template",
-    )
-)
+PYTHON_ARGUMENTS = {
+    *("images", "instruction", "max_group_size", "name", "params", "questions", "read", "reads_tool_calls", "rubric", "scale"),
+    "template",
+}
 """Arguments of judges that no spec has, and no endpoint as a parameter."""
 SLIP = 0.85  # similarity of two names from which on one is taken for the other
 
