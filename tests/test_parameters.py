@@ -1,13 +1,15 @@
 """Further parameters of model calls: how they are written, and what none of them may choose."""
 
 import json
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.graders import as_grader
+from redraft import Judge
+from redraft.graders import Checklist, Pairwise, Ranker, as_grader
 from redraft.middleware.endpoint_errors import stated_max_tokens
 from redraft.models import connect
 from redraft.options import Options
@@ -167,6 +169,8 @@ def test_the_options_of_a_jury_are_those_of_its_members():
     ("spec", "words"),
     [
         ("judge:max_token=9", "did you mean max_tokens="),
+        ("judge:images=false", "images is an argument in Python"),
+        ("pairwise:max_group_size=2", "max_group_size is an argument in Python"),
         ("judge:temprature=1", "did you mean temperature="),
         ("ranker:max_eval_char=1", "did you mean max_eval_chars="),
         ("pairwise:scoring=expectation", "for judges that score one answer"),
@@ -180,3 +184,14 @@ def test_a_slip_is_no_parameter(spec, words):
     """A name that is almost that of an option is not sent to the server."""
     with pytest.raises(ConfigError, match=words.replace(".", r"\.")):
         as_grader(spec)
+
+
+@pytest.mark.parametrize(("spec", "cls"), [("judge", Judge), ("ranker", Ranker), ("pairwise", Pairwise), ("checklist", Checklist)])
+def test_no_argument_of_a_judge_is_sent_as_a_parameter(spec, cls):
+    """Each is an option of a spec, or refused there."""
+    for each in (field for field in fields(cls) if field.init):
+        try:
+            judge = as_grader(f"{spec}:{each.name}=1")
+        except ConfigError:
+            continue
+        assert not judge.params, each.name

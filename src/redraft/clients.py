@@ -189,7 +189,7 @@ def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelC
         return call(replace(request, **changes))
 
     identity = f"{client.identity} {dumps(params, sort_keys=True).decode()}"
-    return replace(client, call=call_with_params, identity=identity)
+    return replace(client, call=call_with_params, identity=identity, max_tokens=params.get("max_tokens") or client.max_tokens)
 
 
 def endpoint_label(model: Model) -> str:

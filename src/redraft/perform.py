@@ -36,7 +36,7 @@ class ModelClient:
     """A connected model: its name, its call with all middleware, and its identity (see `Model.identity`).
 
     `price` is the price of its tokens (None: unknown), `costs` estimates the cost of its calls (None: there is no budget),
-    `endpoint` names the model and its address, for messages.
+    `endpoint` names the model and its address, for messages. `max_tokens` is that of requests that set none (None: no limit).
     """
 
     name: str
@@ -45,6 +45,7 @@ class ModelClient:
     price: Pricing | None = None
     costs: CostEstimator | None = None
     endpoint: str = ""
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,11 @@ class StepClient:
     def by(self) -> str:
         """The names of the models that answered."""
         return ", ".join(self.models)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The `max_tokens` of requests that set none; None: no limit."""
+        return self._client.max_tokens if self._client else None
 
     @property
     def usage(self) -> Usage:

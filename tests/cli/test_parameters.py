@@ -7,6 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from redraft.cli.operations.serve import ServeOptions, read_config
+from redraft.errors import ConfigError
 from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import parse_config
 from redraft.gateway.profile_models import ConnectedModels
@@ -193,3 +194,39 @@ async def test_a_profile_of_the_gateway_has_them(server, way, tmp_path):
             assert [item async for item in items][-1].text == "Hello there."
         written = {"top_p": top_p, "max_tokens": most, **NO_THINKING}
         assert sent(server) == {"writer": written, "judge": {"top_p": 0.5, **NO_THINKING, **LOW}}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "Q", "--require", "words:1-9"),
+        ("run", "Q", "--grader", "answered", "--trace", "t.jsonl"),
+        ("best", "Q", "--grader", "answered"),
+        ("batch", "in.jsonl", "-o", "out.jsonl", "--grader", "answered"),
+        ("grade", "Q", "--response", "in.jsonl", "--require", "words:1-9"),
+    ],
+    ids=" ".join,
+)
+def test_parameters_of_a_judge_that_nobody_asks_are_refused(redraft, server, command):
+    """On the command line; in a file they are for the commands with a judge."""
+    files(redraft, "[judge-param]\ntop_p = 0.5\n", in_jsonl='{"prompt": "a"}\n')
+    run = (*command, "--model", server.model)
+    done = redraft(*run, *JUDGE)
+    assert done.returncode == 2 and "--judge-param: none of the graders asks the judge" in done.err, done.err
+    assert (server.calls, (redraft.folder / "t.jsonl").exists(), (redraft.folder / "out.jsonl").exists()) == (0, False, False)
+    assert redraft(*run).returncode in {0, 3}
+
+
+async def test_a_model_of_the_gateway_has_what_it_needs(server, tmp_path):
+    """As writer and as judge, beneath the parameters of the profile; mistakes name the table."""
+    url, _, name = server.model.partition("#")
+    table = {"url": url, "model": name, "params": {"top_p": 0.1, **NO_THINKING}}
+    tables = {"models": {"m": table}, "profiles": {"default": {"judge-param": {"top_p": 0.7}}}}
+    config = parse_config(tables, tmp_path, {})
+    refiner = ProfileRefiner(config.profiles["default"], ConnectedModels(config.models, {}))
+    request = ChatWire().parse({"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], "top_p": 0.9})
+    async with aclosing(answer_request(refiner.prepare(request, "t1"))) as items:
+        assert [item async for item in items][-1].text == "Hello there."
+    assert sent(server) == {"writer": {"top_p": 0.9, **NO_THINKING}, "judge": {"top_p": 0.7, **NO_THINKING}}
+    with pytest.raises(ConfigError, match="models.m.params: 'base_url': no parameter chooses a model, a host"):
+        parse_config({"models": {"m": {**table, "params": {"base_url": "http://evil"}}}}, tmp_path, {})

@@ -323,7 +323,8 @@ def test_reserved_tokens(tmp_path, wire, fields, tokens):
 )
 def test_reserved_tokens_of_a_refinement(tmp_path, fields, tokens):
     """A field that is sent on makes the reservation larger, never smaller."""
-    routing = load_routing(config_for(tmp_path, "http://127.0.0.1:1/v1", settings={"max_iterations": 0}), {})
+    settings = {"max_iterations": 0, "judge_params": {"max_tokens": 1}}
+    routing = load_routing(config_for(tmp_path, "http://127.0.0.1:1/v1", settings=settings), {})
     request = ChatWire().parse({"model": "refine/fast", "messages": [{"role": "user", "content": "Hi"}], **fields})
     prepared = routing.refiners["fast"].prepare(request, "t")
     assert routing.refine_cost(prepared, 0) == pytest.approx(prepared.max_calls * tokens * (1 + 2) / 1e6)

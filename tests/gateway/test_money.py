@@ -1003,3 +1003,31 @@ async def test_calls_of_graders_with_a_server_are_reserved(tmp_path, provider, w
     async with running(config) as (url, _), http_client(url, headers={"authorization": f"Bearer {secret}"}) as client:
         assert (await post(client, "chat", body_of("chat", "refine/fast"))).status_code == 402
     assert (provider.requests, spending(tmp_path, key)) == ([], (0.0, 0.0))
+
+
+# ---- verdicts
+
+VERDICTS = {  # of the judge: parameters in the profile, and the grader -> the tokens that each verdict may have
+    "no limit": ({}, "judge", 4096),
+    "a limit of the judge": ({"judge_params": {"max_tokens": 6000}}, "judge", 6000),
+    "a limit of the grader": ({"judge_params": {"max_tokens": 6000}}, "judge:max_tokens=300", 300),
+    "no limit, and other parameters": ({"judge_params": {"top_p": 0.5}}, "judge", 4096),
+}
+
+
+@pytest.mark.parametrize(("settings", "grader", "tokens"), VERDICTS.values(), ids=VERDICTS)
+@pytest.mark.parametrize("judge", [None, "j"])
+async def test_verdicts_are_reserved_by_the_limit_of_the_judge(tmp_path, provider, settings, grader, tokens, judge):
+    """The `max_tokens` of a client is for its answer: a judge may write more."""
+    models = {
+        "m": ServedModel("m", provider.url, "tiny", prices=(0.0, 0.0) if judge else (0.0, 1e6)),
+        "j": ServedModel("j", provider.url, "judging", prices=(0.0, 1e6)),
+    }
+    profile = Profile("fast", "m", judge=judge, graders=[grader], settings={"max_iterations": 0, **settings})
+    config = GatewayConfig(tmp_path, models, {"fast": profile}, port=0)
+    with KeyRing(tmp_path) as ring:
+        _, secret = ring.add("ci", KeyLimits(usd_per_day=1.0))
+    async with running(config) as (url, _), http_client(url, headers={"authorization": f"Bearer {secret}"}) as client:
+        reply = await post(client, "chat", body_of("chat", "refine/fast"))
+    assert reply.status_code == 402 and f"may need {2 * tokens:,}" in reply.text, reply.text
+    assert provider.requests == []

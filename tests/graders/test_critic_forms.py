@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from enum import IntEnum
+from threading import current_thread, main_thread
 from typing import Literal
 
 import jsonschema
@@ -15,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
 from redraft import Judge, ScriptedModel, Task, refine
 from redraft.core.records import Candidate
-from redraft.errors import BadResponseError, ConfigError
-from redraft.graders import Ranker, Rubric
+from redraft.errors import BadResponseError, ConfigError, GradingError
+from redraft.graders import Jury, Ranker, Rubric
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.judging.stored_judge import judge_data, judge_from_data
 from redraft.graders.judging.structured import UnreadableOutput
@@ -53,6 +54,40 @@ async def verdict(judge, *replies, text="an answer"):
     model = ScriptedModel(list(replies))
     feedback = await judge.grade(Task("q"), Candidate(0, text), StepClient(ModelClient(model.name, model.complete)))
     return feedback, model.calls
+
+
+JURIES = {  # the replies to two critics and a judge -> the score, the actions, done; None: no quorum
+    "critics and a judge": (says(["A."], False), says(["B."], True), '{"score": 4}', (0.8, ("A.", "B."), False)),
+    "a judge that fails": (says(["A."], True), says(["B."]), "no", (None, ("A.", "B."), True)),
+    "a critic that fails": (says(["A."], True), "no", '{"score": 4}', (0.8, ("A.",), True)),
+    "critics that fail": ("no", "no", '{"score": 4}', None),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "third", "expected"), JURIES.values(), ids=JURIES)
+async def test_critics_vote_in_a_jury(first, second, third, expected):
+    """What they say counts, and is no part of the score, which nothing but critics leaves unknown."""
+
+    async def reply(request):
+        prompt = request.messages[1]["content"]
+        return Reply(next(text for word, text in (("First", first), ("Second", second), ("Rate", third)) if word in prompt))
+
+    critics = [Judge(template=f"{word}: {TEMPLATE}", read=FORM) for word in ("First", "Second")]
+    jury = Jury([*critics, Judge(template="Rate {response}.", scale=(0, 5), read="score")])
+    work = jury.grade(Task("q"), Candidate(0, "an answer"), StepClient(ModelClient("m", reply)))
+    if expected is None:
+        with pytest.raises(GradingError, match="1 of 3 votes are valid, it needs 2"):
+            await work
+    else:
+        feedback = await work
+        assert (feedback.score, feedback.actions, feedback.done) == expected
+
+
+async def test_a_jury_of_critics_is_a_critic():
+    """It has the actions of all, and stops if all of them would."""
+    feedback, _ = await verdict(Jury(Judge(template=TEMPLATE, read=FORM), repeats=3), *[says([f"{n}."], n > 0) for n in range(3)])
+    assert (feedback.score, feedback.actions, feedback.done, feedback.is_critique) == (None, ("0.", "1.", "2."), False, True)
+    assert len(feedback.votes) == 3 and feedback.vote_sd is None
 
 
 # ---- critics
@@ -294,6 +329,21 @@ def test_models_that_are_no_form_are_refused(fields, settings, error):
     """The error names the field, what it holds, and what it must hold."""
     with pytest.raises(ConfigError, match=error):
         Judge(template="{response}", read=create_model("Form", **fields), **settings)
+
+
+async def test_validators_hold_up_nothing_else():
+    """They may take any time, so they run beside the event loop."""
+    threads = []
+
+    class Slow(Critique):
+        @field_validator("done")
+        @classmethod
+        def look_it_up(cls, done):
+            threads.append(current_thread())
+            return done
+
+    await verdict(Judge(template=TEMPLATE, read=Slow), says(["Name the year."], False))
+    assert threads and main_thread() not in threads
 
 
 def test_validators_are_part_of_the_fingerprint():

@@ -154,6 +154,7 @@ async def test_rows_are_done_again_if_a_parameter_changes(server, tmp_path):
 
 
 CUT = fs.completion("", "length", usage=(7, 2048), reasoning_content="Let me think")
+LONG = fs.completion(VERDICT.replace("5", "3").replace("true}", "false}"), usage=(7, 9000))
 ROOMS = {  # the judge's limit, and what a server says to the second request -> the limits that were sent
     "no limit": (None, None, [None, 8192]),
     "a limit of its own": (500, None, [500, 2000]),
@@ -172,11 +173,47 @@ async def test_a_verdict_that_is_cut_is_asked_for_with_more_room(server, limit, 
     assert [request.body.get("max_tokens") for request in server.requests] == sent
 
 
+USES = {  # the parameters of the judge, and the tokens that the server says that it used -> the limits that were sent
+    "the server does not say": ({}, None, [None, 32768]),
+    "nothing, by its count": ({}, 0, [None, 32768]),
+    "few, without the reasoning": ({}, 3, [None, 2048]),
+    "a limit": ({"max_tokens": 2000}, 2000, [2000, 8000]),
+    "a limit, and the server does not say": ({"max_tokens": 2000}, None, [2000, 8000]),
+    "a limit, and few without the reasoning": ({"max_tokens": 2000}, 3, [2000, 8000]),
+}
+
+
+@pytest.mark.parametrize(("params", "used", "sent"), USES.values(), ids=USES)
+@pytest.mark.parametrize("way", ["judge_params", "declared"])
+async def test_more_room_is_more_than_the_first_request_had(server, params, used, sent, way):
+    """Whatever the server counts; a limit of the judge or of the model is known."""
+    usage = {} if used is None else {"prompt_tokens": 7, "completion_tokens": used, "total_tokens": 7 + used}
+    server.says(fs.http({**CUT, "usage": usage}), fs.good(VERDICT))
+    model = connect(f"{server.url}#m", params=params) if way == "declared" else Chat("m", server.url)
+    assert (await grade(("q", "a"), Judge(RUBRIC), model, judge_params=None if way == "declared" else params)).score == 1.0
+    assert [request.body.get("max_tokens") for request in server.requests] == sent
+
+
 async def test_more_room_stays_within_the_budget(server):
     """The second request has no more tokens than are left."""
     server.says(fs.http(CUT), fs.good(VERDICT))
     await grade(("q", "a"), Judge(RUBRIC), Chat("m", server.url), budget=Budget(output_tokens=5000))
     assert [request.body["max_tokens"] <= room for request, room in zip(server.requests, (5000, 2952), strict=True)] == [True, True]
+
+
+async def test_a_budget_learns_how_long_a_judge_reasons(server):
+    """A judge that reasons for long is cut once, not at every answer."""
+
+    def answer(request):
+        if "response_format" not in request.body:
+            return fs.good(f"fine {len(server.requests)}")
+        limit = request.body["max_tokens"]
+        return fs.http({**CUT, "usage": {"prompt_tokens": 7, "completion_tokens": limit}} if limit < 9000 else LONG)
+
+    server.says(answer)
+    await refine("q", Chat("m", server.url), Judge(RUBRIC), max_iterations=1, drafts=1, budget=Budget(tokens=10_000_000))
+    limits = [request.body["max_tokens"] for request in server.requests if "response_format" in request.body]
+    assert limits[:2] == [8192, 32768] and len(limits) > 2 and min(limits[2:]) > 9000
 
 
 async def test_a_verdict_that_is_cut_twice_says_what_to_do(server):

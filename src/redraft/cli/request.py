@@ -35,6 +35,7 @@ from ..protocols import Model, Requirement
 from ..quality.priors import Priors
 from ..refinement import PROMPT_KEYS
 from ..requirements import kinds, parse
+from ..session import needs_judge
 from ..settings import OptionFields, Settings
 from ..storage.priors_store import priors_from_data, read_priors
 from ..usage import NO_USAGE, Usage
@@ -467,6 +468,14 @@ def report_unused_prices(prices: Mapping[str, Any] | None, model: Any, judge: An
     for name in prices or {}:
         if names and name not in names:
             notice(f"--price {name}: no model in this run has that name; there is {', '.join(sorted(names))}")
+
+
+def check_judge_params(graders: Any) -> None:
+    """Raise UsageError if --judge-param is given and none of the graders asks the judge."""
+    if click.get_current_context().get_parameter_source("judge_param") is ParameterSource.COMMANDLINE and not needs_judge(graders):
+        raise click.UsageError(
+            "--judge-param: none of the graders asks the judge: leave it out, or name one, such as --grader judge"
+        )
 
 
 def announce_sources(*models: Any) -> None:

@@ -45,7 +45,8 @@ class ServedModel:
     `url` is its base URL ("http://127.0.0.1:8080/v1"), `kind` the protocol that it speaks, `model` its name there; `key_env` the
     environment variable with its key. `prices`: USD for a million input and output tokens; None: by its name, else unknown.
     `context_window`, `image_tokens`: the most tokens of a prompt and of an image; None: by its name. `field_prices`, `tool_prices`:
-    USD that a field, or a tool which the provider runs, may add to one call.
+    USD that a field, or a tool which the provider runs, may add to one call. `params`: parameters of its calls where an answer is
+    refined, whatever its role (see `redraft.parameters`).
     """
 
     name: str
@@ -59,6 +60,7 @@ class ServedModel:
     image_tokens: int | None = None
     field_prices: Mapping[str, float] = field(default_factory=dict, hash=False)
     tool_prices: Mapping[str, float] = field(default_factory=dict, hash=False)
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,7 @@ MODEL_KEYS: Mapping[str, ValueKind] = {
     "image-tokens": WholeNumber(0, MAX_TOKENS),
     "field-prices": ANYTHING,
     "tool-prices": ANYTHING,
+    "params": Parameters(),
 }
 PROFILE_KEYS: Mapping[str, ValueKind] = {
     "model": NonBlankText(),

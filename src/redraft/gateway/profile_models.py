@@ -42,7 +42,9 @@ class ConnectedModels:
         """Return the model of this name; it is connected when it is first asked for. Raises ConfigError."""
         if name not in self._models:
             served = self._served.get(name)
-            self._models[name] = connect_served(served, self._env) if served else connect(name, env=self._env)
+            self._models[name] = model = connect_served(served, self._env) if served else connect(name, env=self._env)
+            if served:
+                model.params = served.params  # type: ignore[attr-defined]
         return self._models[name]
 
     def prices(self, *names: str) -> dict[str, tuple[float, float]]:

@@ -105,24 +105,24 @@ class PreparedRequest:
         if options.plan is unrefined_plan:
             return 1
         texts = max(options.drafts, options.width or 1) + options.max_iterations * (options.width or 1)
-        return texts * (1 + len(self.grading_clients))
+        return texts * (1 + len(self.grading_calls))
 
     @cached_property
-    def grading_clients(self) -> tuple[ModelClient, ...]:
-        """The clients of the calls that grade one text, each as often as it is called."""
+    def grading_calls(self) -> tuple[tuple[ModelClient, int | None], ...]:
+        """The client of each call that grades one text, and the most tokens of its answer; None without a limit."""
         trace, session = self.refinement.trace, self.refinement.session
         if session.options.plan is unrefined_plan:
             return ()
         panel, roles = session.resolve_panel(trace.task.requirements, has_tests=bool(trace.task.tests))
-        calls = (
-            client
+        return tuple(
+            (client, 0 if getattr(grader, "model_free", False) else getattr(grader, "max_tokens", None) or client.max_tokens)
             for member in panel
-            for client, _ in grader_calls(
+            for client, grader in grader_calls(
                 roles.graders[member.name], trace.task, roles.judges.get(member.name), roles, first_for_task=True
             )
             for _ in range(member.repeats)
+            if client
         )
-        return tuple(filter(None, calls))
 
     @property
     def max_cost(self) -> float | None:

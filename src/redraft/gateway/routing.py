@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ..checks import format_value
+from ..clients import endpoint_label
 from ..errors import ConfigError
 from ..middleware.call_costs import max_image_tokens
 from ..models.pricing import Price, context_window_of, price_of
@@ -131,17 +132,21 @@ class Routing:
         budget, added = prepared.max_cost, prepared.max_calls * metered.usd if metered else 0.0
         if budget is not None and not (metered and (metered.images or metered.unbounded)):
             return budget + added
-        output_tokens = _output_tokens(prepared.request.parameters, (), prepared.request.max_tokens or ASSUMED_OUTPUT_TOKENS)
-        if budget is not None and metered and not metered.unbounded:
-            size = output_tokens = 0
-        roles = {self.models.model(name).identity: name for name in _roles(prepared.profile)}
-        own = {client for client in prepared.grading_clients if client.identity not in roles}  # of graders that name a model
-        prices = [(name, self._prices.get(name) or price_of(self.models.model(name))) for name in roles.values()]
-        prices += [(client.name, client.price if isinstance(client.price, Price) else None) for client in own]
+        options = prepared.refinement.session.options
+        written = _output_tokens(prepared.request.parameters, (), options.max_tokens or ASSUMED_OUTPUT_TOKENS)
+        only_images = budget is not None and metered and not metered.unbounded
+        if only_images:
+            size = written = 0
+        roles = {endpoint_label(self.models.model(name)): name for name in _roles(prepared.profile)}
+        calls = [(name, self._prices.get(name) or price_of(self.models.model(name)), written) for name in roles.values()]
+        for client, limit in prepared.grading_calls:
+            price = client.price if isinstance(client.price, Price) else None  # of a grader that names a model of its own, too
+            verdict = 0 if only_images else ASSUMED_OUTPUT_TOKENS if limit is None else limit
+            calls.append((roles.get(client.endpoint, client.name), price, verdict))
         costs: list[float] = []
-        for name, price in prices:
-            tokens = self._limits_of(name).tokens(size + output_tokens, metered)
-            if (cost := _cost(price, tokens, output_tokens)) is None:
+        for name, price, answer in calls:
+            tokens = self._limits_of(name).tokens(size + written, metered)
+            if (cost := _cost(price, tokens, answer)) is None:
                 return None
             costs.append(cost)
         return (budget or 0.0) + prepared.max_calls * max(costs) + added

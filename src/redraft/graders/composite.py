@@ -209,8 +209,9 @@ class Jury(Composite):
     without the lowest and the highest (of fewer than three, the mean of all); or "majority": a score of at least
     `pass_threshold` is a vote to pass, and the result is 1 if more than half of the votes are, 0 if fewer are, 0.5 at a tie.
 
-    A vote that fails, or has no score, does not count; at least `quorum` votes must count (None: more than half). The actions are
-    those of the votes below 1; `done` is True if every vote with a known `done` says so. Raises ConfigError.
+    A vote that fails, or says nothing, does not count; at least `quorum` votes must count (None: more than half). A critic's vote
+    counts and is no part of the score, which critics alone leave unknown. The actions are those of critics and of the votes below
+    1; `done` is True if every vote with a known `done` says so. Raises ConfigError.
     """
 
     graders: Any
@@ -245,14 +246,14 @@ class Jury(Composite):
     def aggregate_votes(self, votes: Sequence[Feedback | Failure]) -> Feedback:
         """Return the combined feedback of all votes. Raises GradingError without a quorum."""
         valid = [vote for vote in votes if isinstance(vote, Feedback)]
-        scores = [vote.score for vote in valid if vote.score is not None]
-        _check_quorum(self.name, len(scores), votes, self.quorum)
-        below = [vote for vote in valid if vote.score is not None and vote.score < 1]
+        counted = [vote for vote in valid if vote.score is not None or vote.is_critique]
+        scores = [vote.score for vote in counted if vote.score is not None]
+        _check_quorum(self.name, len(counted), votes, self.quorum)
         summary = f"{self.aggregation} of {len(scores)}: {', '.join(map(format_vote, votes))}"
         return Feedback(
-            self._score(scores),
+            self._score(scores) if scores else None,
             "; ".join([summary, *unique_texts(vote.reason for vote in valid if vote.reason)]),
-            unique_texts(action for vote in below for action in vote.actions),
+            unique_texts(action for vote in counted if vote.score is None or vote.score < 1 for action in vote.actions),
             consensus(vote.done for vote in valid),
             usage=total_usage(votes),
             votes=tuple(votes),
@@ -359,7 +360,7 @@ def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | 
         if isinstance(vote, Failure):
             reasons.append(f"{vote.step_slot[2]}: {vote.message}")
             external += [vote] if vote.error in EXTERNAL_ERRORS else []
-        elif isinstance(vote, Feedback) and vote.score is None:
+        elif isinstance(vote, Feedback) and vote.score is None and not vote.is_critique:
             reasons.append(f"{vote.grader}: no score ({vote.reason})")
     message = f"{name}: {valid} of {len(votes)} votes are valid, it needs {needed}: {'; '.join(reasons)}"[:2000]
     raise error_from_failure(external[0], message) if external else GradingError(message)

@@ -18,6 +18,11 @@ from .computed.base import parse_options
 from .judging.pointwise import CriteriaMode, Scoring
 
 FILE_SUFFIXES = (".toml", ".json", ".yaml", ".yml", ".md", ".txt")  # of rubrics and questions
+PYTHON_ARGUMENTS = {
+    *("images", "instruction", "max_group_size", "name", "params", "questions", "read", "reads_tool_calls", "rubric", "scale"),
+    "template",
+}
+"""Arguments of judges that no spec has, and no endpoint as a parameter."""
 SLIP = 0.85  # similarity of two names from which on one is taken for the other
 
 
@@ -61,6 +66,8 @@ def option_values(name: str, options: list[str], settings: type[JudgeSettings] =
                 continue
             if keys[option] in PointwiseSettings.__dataclass_fields__:
                 raise ConfigError(f"{option!r} is for judges that score one answer")
+            if keys[option] in PYTHON_ARGUMENTS:
+                raise ConfigError(f"{option!r} is not an option: {keys[option]} is an argument in Python")
             if keys[option] not in SAMPLING and (meant := get_close_matches(keys[option], (*own, *SAMPLING), 1, SLIP)):
                 raise ConfigError(f"{option!r} is not an option; did you mean {meant[0]}=...?")
             params = merge_parameters(params, parse_parameter(option))

@@ -249,10 +249,9 @@ class TokenEstimator:
             return EXPECTED_SCHEMA_TOKENS if schema else EXPECTED_TEXT_TOKENS
         return max(MIN_ANSWER_TOKENS, 3 * longest // 2)
 
-    @property
-    def default_max_tokens(self) -> int:
-        """The `max_tokens` of an answer if the request sets none."""
-        default = max(DEFAULT_MAX_TOKENS, 2 * self.longest_answers.get(False, 0))
+    def default_max_tokens(self, *, schema: bool) -> int:
+        """Return the `max_tokens` of an answer if the request sets none."""
+        default = max(DEFAULT_MAX_TOKENS, 2 * self.longest_answers.get(schema, 0))
         return default if self.max_tokens_limit is None else min(default, self.max_tokens_limit)
 
     def update(self, size: PromptSize, usage: Usage, *, schema: bool) -> None:
@@ -404,7 +403,7 @@ class CostEstimator:
         if not self._writes_text:
             return 1, 1, 1
         tokens, schema = self.token_estimator, request.is_judgement
-        most = request.max_tokens or max_tokens_cap or tokens.default_max_tokens
+        most = request.max_tokens or max_tokens_cap or tokens.default_max_tokens(schema=schema)
         least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
         return least, min(most, max(least, tokens.expected_answer_tokens(schema=schema))), most
 

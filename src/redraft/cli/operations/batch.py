@@ -31,6 +31,7 @@ from ..request import (
     budget_of,
     build_settings,
     canonical_requirements,
+    check_judge_params,
     find_model,
     load_graders,
     parse_model,
@@ -173,6 +174,7 @@ async def _set_models(run: BatchRun, arguments: BatchArguments) -> None:
     run.model, run.judge = model or False, parse_model(arguments.judge)
     announce_sources(model, run.judge)
     run.graders = _make_graders(arguments)
+    check_judge_params(run.graders)
     report_unused_prices(run.config.options.prices, run.model, run.judge)
 
 

@@ -38,6 +38,7 @@ from ..request import (
     budget_of,
     build_settings,
     canonical_requirements,
+    check_judge_params,
     find_judge,
     load_graders,
     make_task,
@@ -172,6 +173,7 @@ async def _grade(tasks: Sequence[Task], locations: Sequence[str], arguments: Gra
     graders = graders_for_tasks(named, judge, as_answer_form(answer), tasks)
     given = {name: value for name, value in build_settings(a).items() if name in GRADE_SETTINGS}
     settings = cast("GradeSettings", {**given, "budget": budget_of(a)})
+    check_judge_params(graders)
     if needs_judge(graders):
         judge = await find_judge(a.judge, a.model) or False
         report_unused_prices(settings.get("prices"), None, judge)

@@ -43,6 +43,7 @@ from ..request import (
     SharedArguments,
     announce_sources,
     build_request,
+    check_judge_params,
     make_task,
     report_unused_prices,
     settings_for_trace,
@@ -208,6 +209,7 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
             warning(
                 "no model was found, so only the built-in editor is used", "`redraft models` shows where Redraft looked for one"
             )
+        check_judge_params(refinement.session.graders)
         announce_sources(refinement.session.writer, refinement.session.judge)
         if note := refinement.session.default_judge_note:
             notice(note)

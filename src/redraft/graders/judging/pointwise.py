@@ -296,7 +296,7 @@ class Judge:
     async def grade_together(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return feedback by all criteria, asked for in one call."""
         size, build = total_chars(task, candidate.display_text), partial(self._build_request, task, candidate)
-        feedback, shown = await ask_judge(ask, size, build, self.parse_reply)
+        feedback, shown = await ask_judge(ask, size, build, self.parse_reply, in_thread=self._typed_form is not None)
         return shown.with_omission_note(feedback) if shown.omitted_chars else feedback
 
     def _build_request(self, task: Task, candidate: Candidate) -> tuple[Request, ShownTexts]:

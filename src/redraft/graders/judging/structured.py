@@ -63,7 +63,12 @@ class JudgeConfig(Protocol):
 
 
 async def ask_judge(
-    ask: JudgeClient, size: int, build: Callable[[], tuple[Request, ShownTexts]], parse: Callable[[Reply], T]
+    ask: JudgeClient,
+    size: int,
+    build: Callable[[], tuple[Request, ShownTexts]],
+    parse: Callable[[Reply], T],
+    *,
+    in_thread: bool = False,
 ) -> tuple[T, ShownTexts]:
     """Ask a question about texts of about `size` characters in a fresh context. Return the answer and what was shown.
 
@@ -71,7 +76,7 @@ async def ask_judge(
     Raises BadResponseError if the reply is unreadable twice.
     """
     request, shown = build() if size < THREAD_THRESHOLD else await run_in_thread(build)
-    return await ask_for_json(ask, request, parse, subject="the judge's answer"), shown
+    return await ask_for_json(ask, request, parse, subject="the judge's answer", in_thread=in_thread), shown
 
 
 def build_request(
@@ -107,22 +112,29 @@ def build_request(
 
 
 async def ask_for_json(
-    ask: JudgeClient, request: Request, parse: Callable[[Reply], T], *, subject: str, params: str = "judge_params"
+    ask: JudgeClient,
+    request: Request,
+    parse: Callable[[Reply], T],
+    *,
+    subject: str,
+    params: str = "judge_params",
+    in_thread: bool = False,
 ) -> T:
     """Return the parsed reply. Raises BadResponseError if `parse` raises UnreadableOutput twice; `subject` is its first words.
 
     `params` names the setting by which the user can give the model more tokens, for the error of a reply that is cut off.
+    `in_thread`: `parse` runs code of the user, which may take any time.
 
     A truncated reply is never parsed, however complete it looks: the request is repeated with MORE_ROOM times the tokens.
     """
     reply, again = await _reply_or_nothing(ask, request), request
     try:
-        return _parse_whole(reply, parse)
+        return await _parse_whole(reply, parse, in_thread=in_thread)
     except UnreadableOutput as complaint:
-        again = _re_ask_request(request, reply, str(complaint))
+        again = _re_ask_request(request, reply, str(complaint), getattr(ask, "max_tokens", None))
         reply = await (_reply_with_more_room(ask, again) if reply.truncated else ask.complete(again))
     try:
-        return _parse_whole(reply, parse)
+        return await _parse_whole(reply, parse, in_thread=in_thread)
     except UnreadableOutput as complaint:
         raise BadResponseError(f"{subject} cannot be read: {complaint}{_advice(request, again, reply, params)}") from complaint
 
@@ -131,16 +143,11 @@ def _advice(request: Request, again: Request, reply: Reply, params: str) -> str:
     """Return what to do about a second reply that was cut off, by what both requests allowed; "" for any other."""
     if not reply.truncated:
         return ""
-    room = MORE_ROOM * (again.max_tokens or _used_tokens(reply) or FALLBACK_ROOM)
+    room = MORE_ROOM * (again.max_tokens or FALLBACK_ROOM)
     if request.max_tokens:
         return f" twice: give the grader a larger max_tokens, such as {room}, or let it reason less"
     option = f"--{params.replace('_', '-').removesuffix('s')} max_tokens={room}"
     return f" twice: give it more by {params}={{'max_tokens':{room}}} ({option}), or let it reason less"
-
-
-def _used_tokens(reply: Reply) -> int | None:
-    used = reply.usage.output_tokens
-    return used and max(used, LEAST_ROOM)
 
 
 async def _reply_with_more_room(ask: JudgeClient, request: Request) -> Reply:
@@ -163,18 +170,19 @@ async def _reply_or_nothing(ask: JudgeClient, request: Request) -> Reply:
         return Reply("", error.usage, "length")
 
 
-def _parse_whole(reply: Reply, parse: Callable[[Reply], T]) -> T:
+async def _parse_whole(reply: Reply, parse: Callable[[Reply], T], *, in_thread: bool) -> T:
     """Return the parsed reply. Raises UnreadableOutput if it is truncated, or as `parse` does."""
     if reply.truncated:
         raise UnreadableOutput("the answer was cut off at the token limit")
-    return parse(reply)
+    return await run_in_thread(parse, reply) if in_thread else parse(reply)
 
 
-def _re_ask_request(request: Request, reply: Reply, complaint: str) -> Request:
+def _re_ask_request(request: Request, reply: Reply, complaint: str, limit: int | None) -> Request:
+    """Return the second request; `limit` is the `max_tokens` of the first one if it set none itself."""
     sample_index = request.sample_index + RE_ASK_OFFSET
     if reply.truncated:
-        room = request.max_tokens or _used_tokens(reply)
-        return replace(request, max_tokens=room and MORE_ROOM * room, sample_index=sample_index)
+        room = request.max_tokens or limit or max(reply.usage.output_tokens or FALLBACK_ROOM, LEAST_ROOM)
+        return replace(request, max_tokens=MORE_ROOM * room, sample_index=sample_index)
     answer = {"role": "assistant", "content": without_control_tokens(reply.text[:8000]) or "(nothing)"}
     again = {"role": "user", "content": f"That cannot be read: {without_control_tokens(complaint)}. {RE_ASK_PROMPT}"}
     return replace(request, messages=(*request.messages, answer, again), sample_index=sample_index)
