@@ -194,10 +194,9 @@ async def batch(stage, key, quirk, face, folder):
         report = await redraft.batch([{"messages": TASK}], output, model, GRADERS, **ONCE, **SAMPLING)
     else:
         report = await redraft.batch([{"prompt": QUESTION, "response": "A bit."}], output, False, JUDGE, model, **ONCE)
-    if report.done != 1:
-        error = next(iter(report.errors), report.end_reason)
-        return Outcome(failed=True, error=error, words=f"{report.message} {report.reasons}")
     (row,) = map(json.loads, output.read_text().splitlines())
+    if report.done != 1:
+        return Outcome(failed=True, error=next(iter(report.errors), report.end_reason), words=row["error"])
     if face.role == "judge":
         return Outcome(score=row["best_score"], usage=counted(report.usage))
     return Outcome(row["best"], usage=counted(report.usage))

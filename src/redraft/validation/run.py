@@ -341,8 +341,8 @@ class GraderHarness:
     ) -> AsyncGenerator[JudgedCase, None]:
         """Yield the verdicts as they arrive. Cases and repeats in `done_keys` are left out.
 
-        At most `max_in_flight` cases run at a time. No more cases start once the budget or the time is used up, after an
-        authentication error, and after MAX_CONSECUTIVE_FAILURES cases in a row without a verdict.
+        At most `max_in_flight` cases run at a time. No more cases start once the budget or the time is used up, and after
+        MAX_CONSECUTIVE_FAILURES cases in a row without a verdict.
         """
         failures = 0
         pending: Iterator[tuple[LabelledCase, int]] = (
