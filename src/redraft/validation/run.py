@@ -354,7 +354,7 @@ class GraderHarness:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for judged in (task.result() for task in done):
                     failures = failures + 1 if judged.outage else 0
-                    if failures >= MAX_CONSECUTIVE_FAILURES or judged.outage.startswith("AuthenticationError"):
+                    if failures >= MAX_CONSECUTIVE_FAILURES:
                         judged = replace(judged, stop_reason=judged.stop_reason or StopReason.FAILED)  # noqa: PLW2901
                     pending = iter(()) if judged.stop_reason else pending
                     yield judged
