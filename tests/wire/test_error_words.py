@@ -65,7 +65,9 @@ def test_words_say_what_is_wrong(words, fault):
     assert stated_fault(503, {"503"}, words) is None
 
 
-@pytest.mark.parametrize("limit", ["tokens per min (TPM): Limit 30000, Requested 31538", "tokens per day (TPD): Limit 9, Requested 12"])
+@pytest.mark.parametrize(
+    "limit", ["tokens per min (TPM): Limit 30000, Requested 31538", "tokens per day (TPD): Limit 9, Requested 12"]
+)
 def test_a_request_that_exceeds_a_whole_limit_is_too_long(limit):
     """No wait helps, nor is the quota of others used up; without these words a 429 says that the endpoint is busy."""
     words = f"Request too large for m in organization org-1 on {limit}. The input or output tokens must be reduced."

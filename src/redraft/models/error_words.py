@@ -11,6 +11,8 @@ import re
 from itertools import chain
 from typing import Literal, NamedTuple, TypeAlias
 
+from ..errors import AuthenticationError
+
 Fault: TypeAlias = Literal["filter", "length", "key", "money", "model"]
 """What is wrong: the content, the length of the prompt, the key, the money of the account, the name of the model."""
 
@@ -79,3 +81,9 @@ def stated_fault(status: int, codes: set[str], text: str) -> Fault | None:
     by_code = (signs.fault for signs in _SIGNS if lower & signs.codes)
     in_words = (signs.fault for signs in _SIGNS if status in signs.statuses and re.search(signs.words, text, re.IGNORECASE))
     return next(chain(by_code, in_words), None)
+
+
+def is_out_of_credit(error: AuthenticationError) -> bool:
+    """Whether the account has no money or no quota left; else its key is refused."""
+    fault = stated_fault(error.status or 200, set(), str(error))
+    return fault == "money" or (fault != "key" and error.status not in {None, 401, 403})
