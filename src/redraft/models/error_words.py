@@ -31,7 +31,7 @@ def _signs(fault: Fault, codes: str, *words: str, statuses: frozenset[int]) -> _
 
 
 _REFUSED = frozenset({200, 400, 422})
-_SIGNS = (  # (the words are compiled only after an error)
+_SIGNS: tuple[_Signs, ...] = (  # (the words are compiled only after an error)
     _signs(
         "filter",
         "content_filter content_policy_violation invalid_prompt data_inspection_failed datainspectionfailed moderation_blocked",
@@ -78,9 +78,10 @@ _SIGNS = (  # (the words are compiled only after an error)
 def stated_fault(status: int, codes: set[str], text: str) -> Fault | None:
     """Return what codes and text of an error with this status say is wrong; None if they do not say it. A code counts first."""
     lower = {code.lower() for code in codes}
-    by_code = (signs.fault for signs in _SIGNS if lower & signs.codes)
-    in_words = (signs.fault for signs in _SIGNS if status in signs.statuses and re.search(signs.words, text, re.IGNORECASE))
-    return next(chain(by_code, in_words), None)
+    by_code = (signs for signs in _SIGNS if lower & signs.codes)
+    in_words = (signs for signs in _SIGNS if status in signs.statuses and re.search(signs.words, text, re.IGNORECASE))
+    found = next(chain(by_code, in_words), None)
+    return found.fault if found else None
 
 
 def is_out_of_credit(error: AuthenticationError) -> bool:
