@@ -177,7 +177,7 @@ def bare_environment(monkeypatch, tmp_path_factory):
     for name in list(os.environ):
         if name.startswith(FOREIGN) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    home = tmp_path_factory.getbasetemp() / f"bare_{next(HOMES)}"  # (`mktemp` would list all of them; no test makes such a name)
+    home = tmp_path_factory.getbasetemp() / f"redraft-home{next(HOMES)}"  # (`mktemp` would list all of them for each test)
     home.mkdir()
     monkeypatch.setenv("REDRAFT_HOME", str(home))
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from redraft import ScriptedModel, batch, refine, refine_many
-from redraft.errors import BudgetExhaustedError, ModelTimeoutError
+from redraft.errors import BudgetExhaustedError, ModelTimeoutError, RateLimitError
 from redraft.graders import Jury
 from redraft.models import Chat
 
@@ -34,11 +34,10 @@ async def asks(text, model):
 
 
 @pytest.mark.parametrize("who", WAITS)
-@pytest.mark.parametrize("answer", [never, fs.error(429, "busy", headers={"Retry-After": "100"})], ids=["silent", "asks to wait"])
 @pytest.mark.slow(but_each=2)
-async def test_deadline_error_names_the_silent_endpoint(faults, who, answer):
-    """It holds for any call that was waited for and for a pause, and the error never shows a key."""
-    faults.says(answer)
+async def test_deadline_error_names_the_silent_endpoint(faults, who):
+    """It holds for any call that was waited for, and the error never shows a key."""
+    faults.says(never)
     url = f"http://user:{KEY}@{faults.host}/v1?api_key={KEY}#m"
     message = f"no answer from {faults.url} (model m) before the deadline of 1 s"
     if who in {"writer", "client"}:
@@ -49,6 +48,23 @@ async def test_deadline_error_names_the_silent_endpoint(faults, who, answer):
         result = await refine("q", **WAITS[who](url), deadline=1)
         assert (result.value, result.score, str(result.stop)) == ("a", None, "deadline")
         assert result.metadata["note"].startswith(f"{message}; ") and KEY not in repr(result)
+
+
+@pytest.mark.parametrize("who", WAITS)
+async def test_a_wait_that_ends_after_the_deadline_is_an_error_at_once(faults, who):
+    """It says how long the endpoint wants, after one call, and never shows a key. The answer of the writer is kept."""
+    faults.says(fs.error(429, "busy", headers={"Retry-After": "100"}))
+    url = f"http://user:{KEY}@{faults.host}/v1?api_key={KEY}#m"
+    if who in {"writer", "client"}:
+        with pytest.raises(RateLimitError) as caught:
+            await refine("q", **WAITS[who](url), deadline=10)
+        said, shown = str(caught.value), repr(caught.value)
+    else:
+        result = await refine("q", **WAITS[who](url), deadline=10)
+        assert (result.value, result.score, str(result.stop)) == ("a", None, "failed")
+        said, shown = result.metadata["note"], repr(result)
+    assert "wait 1 min 40 s" in said and faults.host in said and KEY not in said + shown
+    assert len(faults.requests) == (2 if who == "jury" else 1)
 
 
 async def test_expired_deadline_makes_no_call(faults):

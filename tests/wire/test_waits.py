@@ -234,8 +234,7 @@ async def test_a_used_up_quota_ends_a_batch(faults, tmp_path):
     rows = [{"prompt": f"q{n}"} for n in range(40)]
     report = await redraft.batch(rows, tmp_path / "out.jsonl", Chat("m", faults.url), "words:1-50", max_iterations=0)
     assert (report.end_reason, report.failed, report.done) == ("fatal", 0, 0)
-    assert FREE_MODELS not in report.message
-    assert all(FREE_MODELS in json.loads(line)["error"] for line in (tmp_path / "out.jsonl").read_text().splitlines())
+    assert "status 429" in report.message and FREE_MODELS not in report.message
     assert len(faults.requests) <= 16
 
 
