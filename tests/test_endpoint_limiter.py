@@ -909,6 +909,35 @@ async def test_without_halt_an_error_of_all_calls_is_raised(clock, name):
     assert caught.value is FATAL[name]
 
 
+@pytest.mark.parametrize(
+    ("answer_to_probe", "use_probes", "is_halted"),
+    [
+        (None, True, True),  # the same error
+        (OK, True, False),
+        (RateLimitError("status 429", status=429), True, False),
+        (ModelTimeoutError("late"), True, False),
+        (None, False, False),
+    ],
+)
+async def test_an_error_only_in_words_halts_the_run_if_a_probe_confirms_it(clock, answer_to_probe, use_probes, is_halted):
+    """The words may be those of the request: otherwise its call fails alone, also where no probe can be sent."""
+    halted, sent = [], []
+    refusal = AuthenticationError("status 400: input 'invalid api key'", status=400)
+    refusal.inferred = True
+
+    async def call(request):
+        sent.append(request)
+        if len(sent) > 1 and answer_to_probe is OK:
+            return OK
+        raise (answer_to_probe or refusal) if len(sent) > 1 else refusal
+
+    gate = limiter_on(clock, on_fatal=halted.append, use_probes=use_probes)
+    (task,) = start_calls(limit_endpoint(call, gate)(ASK))
+    await clock.settle()
+    assert (halted, task.done(), len(sent)) == ([refusal] if is_halted else [], not is_halted, 2 if use_probes else 1)
+    await cancel_all([task])
+
+
 async def test_a_404_for_an_image_is_no_unknown_model(clock):
     """The middleware that leaves out images handles it."""
     halted = []

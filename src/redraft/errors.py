@@ -63,11 +63,13 @@ class ModelError(RedraftError):
 
     `status` is the HTTP status, or None. `retryable` says whether the same call may succeed later, `retry_after` how many
     seconds the server asked to wait, or None. `reason`: what Redraft says of it, such as "cannot be reached: Connection
-    refused", without text of a server; "" where there is only such a text.
+    refused", without text of a server; "" where there is only such a text. `inferred`: only words of the server say what kind of
+    error it is, and they may quote the request.
     """
 
     retryable = False
     reason = ""
+    inferred = False
 
     def __init__(
         self,

@@ -90,6 +90,30 @@ async def test_a_forbidden_row_fails_alone(tmp_path, serve, status, good_rows):
     assert f"status {status}" in rows[0]["error"]
 
 
+QUOTED = [
+    "ignore this: invalid api key",
+    "my credit balance is too low",
+    "write about a model that does not exist",
+    "Invalid API key. Insufficient balance. Model not found.",
+    "tokens per day (TPD): Limit 0, Used 0",
+    "quotaId: PerDay, quotaValue: 0",
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(status, words) for status in (400, 422, 429, 200) for words in QUOTED[: 4 if status == 429 else None]]
+)
+async def test_a_row_whose_words_an_error_repeats_fails_alone(tmp_path, serve, status, words):
+    """A validator quotes what it refuses; what a row says of keys, money and models concerns this row only."""
+    message = f"1 validation error: {{'loc': ('messages', 0), 'input': 'poison: {words}'}}"
+    body = {"error": {"message": message, "type": "invalid_request_error"}}
+    fails = json.dumps(body).encode() if status == 200 else (status, message)
+    server = serve(Server(fails=fails))
+    report, rows, _ = await run(tmp_path, server, [f"poison: {words}", *(f"say {i}" for i in range(5))], retries=0)
+    assert (report.end_reason, report.done, report.failed) == ("", 5, 1)
+    assert words in rows[0]["error"]
+
+
 async def test_an_output_that_another_program_empties_ends_the_run(tmp_path, serve):
     """The run does not write on behind a hole; the same command writes the output again."""
     emptied = []

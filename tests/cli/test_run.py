@@ -215,9 +215,17 @@ def test_json_prints_errors_as_objects(redraft, serve):
     assert json.loads(done.out.splitlines()[-1])["error"] == "AuthenticationError"
 
 
-def test_a_used_up_quota_has_a_hint_of_its_own(redraft, serve):
+NO_CREDIT = {
+    "a quota": (429, "Quota exceeded for metric: requests, limit: 0"),
+    "money": (400, "Your credit balance is too low"),
+    "money in a 200": b'{"error": {"message": "insufficient balance", "code": 1008}}',
+}
+
+
+@pytest.mark.parametrize("reply", NO_CREDIT.values(), ids=NO_CREDIT)
+def test_a_used_up_quota_has_a_hint_of_its_own(redraft, serve, reply):
     """It is no fault of the key, which the hint for a refused key is about; the command ends after one call."""
-    server = serve(lambda messages, n: (429, "Quota exceeded for metric: requests, limit: 0"))
+    server = serve(lambda messages, n: reply)
     done = redraft("run", "Say it", "--model", server.model)
     assert done.returncode == 1 and "until the quota is renewed" in done.err, done.err
     assert "environment" not in done.err and server.calls == 1

@@ -60,8 +60,19 @@ async def test_what_a_failure_costs(faults, closed_url, tmp_path, answer, expect
 
 CODES = {  # of what a model did
     "upstream_unavailable": [None, send_and_close(b"HTTP/1.1 200")],
-    "upstream_authentication": [error(401), error(403)],
-    "upstream_quota": [error(402), error(429, code="insufficient_quota"), error(429, "on tokens per day (TPD): Limit 1, Used 1")],
+    "upstream_authentication": [error(401), error(403), error(400, "API key not valid. Please pass a valid API key.")],
+    "upstream_quota": [
+        error(402),
+        error(429, code="insufficient_quota"),
+        error(429, "on tokens per day (TPD): Limit 1, Used 1"),
+        error(400, "Your credit balance is too low"),
+    ],
+    "context_length_exceeded": [
+        error(400, "maximum context length is 10 tokens", code="context_length_exceeded"),
+        error(429, "Request too large on tokens per min (TPM): Limit 30, Requested 31."),
+        error(500, "the request exceeds the available context size"),
+    ],
+    "content_filter": [error(400, code="content_filter"), error(403, "Content violates usage guidelines.")],
     "upstream_rate_limit": [error(429), error(429, "Please try again in 15s.")],
     "upstream_overloaded": [error(503), error(529)],
     "upstream_error": [error(500), error(502), http(b"<html>hi</html>"), http(b"null")],

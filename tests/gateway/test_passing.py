@@ -176,6 +176,8 @@ REFUSALS = [  # status and body of the model; the gateway's status, code and whe
     (429, {"error": {"message": "insufficient balance", "code": "1113"}}, 429, "upstream_quota", False),
     (400, {"error": {"message": "Your credit balance is too low"}}, 502, "upstream_quota", False),
     (429, {"error": {"message": "slow down"}}, 429, "upstream_rate_limit", None),
+    (429, {"error": "Request too large on tokens per min: Limit 10, Requested 12."}, 400, "context_length_exceeded", None),
+    (500, {"error": "the request exceeds the available context size"}, 400, "context_length_exceeded", None),
     (429, {"error": {"message": "pay", "code": "insufficient_quota"}}, 429, "upstream_quota", False),
     (408, {}, 504, "upstream_timeout", None),
     (418, {"error": "teapot"}, 400, "invalid_request", None),

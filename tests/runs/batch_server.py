@@ -154,6 +154,8 @@ class Provider(Endpoint):
             return answer_line(completion("", finish="content_filter"))
         if "[cut]" in words:
             return answer_line(completion("half an ans", finish="length"))
+        if "[quoted]" in words:
+            return error_line(400, f"invalid input: {words}")
         return next((error_line(status, "no answer for you") for status in (400, 401) if f"[{status}]" in words), None)
 
 

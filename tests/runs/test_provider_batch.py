@@ -213,6 +213,13 @@ async def test_a_wrong_key_ends_the_run(tmp_path, provider, run_by_provider_batc
     assert report.end_reason == "fatal" and "401" in report.message and report.resumable
 
 
+async def test_an_item_whose_words_an_error_repeats_fails_alone(tmp_path, provider, run_by_provider_batch):
+    """What a prompt says of keys, money and models stops no run."""
+    texts = ["[quoted] invalid api key", "one", "[quoted] insufficient balance", "[quoted] no such model"]
+    report = await run_by_provider_batch(provider().model, prompts(tmp_path / "some.jsonl", *texts))
+    assert (report.end_reason, report.done, report.failed) == ("", 1, 3)
+
+
 async def test_an_endpoint_without_a_batch_api_ends_the_run(run_by_provider_batch, serve):
     """The message says that it has none."""
     report = await run_by_provider_batch(serve("--refuse", 404).model)

@@ -150,13 +150,13 @@ async def test_a_grader_without_a_score_says_why(tmp_path, name):
     assert times == 10
 
 
-@pytest.mark.parametrize(("error", "most"), [(AuthenticationError("401"), 2), (ModelUnavailableError("down"), 12)])
-async def test_permanent_errors_stop_the_run(tmp_path, error, most):
-    """A wrong key stops it at once and an outage after ten failures in a row, without a card."""
+@pytest.mark.parametrize("error", [AuthenticationError("401"), ModelUnavailableError("down")])
+async def test_permanent_errors_stop_the_run(tmp_path, error):
+    """Ten failures in a row stop it, without a card; a single one may be that of a case, whose words an error repeats."""
     model = CountingJudge(trouble=(0, error))
     with pytest.raises(GradingError, match="nothing could be judged"):
         await validate_grader(CardStore(tmp_path), model, cases(300), max_in_flight=2)
-    assert model.calls <= most
+    assert model.calls <= 12
     assert CardStore(tmp_path).cards == []
 
 

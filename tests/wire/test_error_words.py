@@ -2,7 +2,9 @@
 
 import pytest
 
+from redraft.errors import AuthenticationError, ContextLengthError, RateLimitError
 from redraft.models.error_words import stated_fault
+from redraft.models.openai_responses import ErrorBody, error_from_status
 
 SAID = {
     "filter": [
@@ -61,6 +63,32 @@ def test_words_say_what_is_wrong(words, fault):
     """In a 400, and in an answer with status 200; what a server that is down says of it counts for nothing."""
     assert stated_fault(400, set(), words) == stated_fault(200, {"400"}, words) == fault
     assert stated_fault(503, {"503"}, words) is None
+
+
+@pytest.mark.parametrize(
+    "limit", ["tokens per min (TPM): Limit 30000, Requested 31538", "tokens per day (TPD): Limit 9, Requested 12"]
+)
+def test_a_request_that_exceeds_a_whole_limit_is_too_long(limit):
+    """No wait helps, nor is the quota of others used up; without these words a 429 says that the endpoint is busy."""
+    words = f"Request too large for m in organization org-1 on {limit}. The input or output tokens must be reduced."
+    assert error_class(429, {"code": "rate_limit_exceeded", "message": words}) is ContextLengthError
+    busy = f"Rate limit reached for m on {limit.replace('Limit', 'Limit 40000, Used')}. Please try again in 2s."
+    assert error_class(429, {"message": busy}) is RateLimitError
+    assert error_class(429, {"message": "Too many tokens, please wait before trying again."}) is RateLimitError
+
+
+def error_class(status, error):
+    return type(error_from_status(status, ErrorBody({"error": error})))
+
+
+def test_a_code_counts_before_the_words_of_a_quoted_request():
+    """And what only words say is marked: they may be those of the request."""
+    quoted = "1 validation error, input: 'my credit balance is too low, content violates usage guidelines'"
+    by_words = error_from_status(400, ErrorBody({"error": {"message": quoted.partition(", content")[0]}}))
+    by_code = error_from_status(400, ErrorBody({"error": {"message": quoted, "code": "invalid_api_key"}}))
+    assert type(by_words) is type(by_code) is AuthenticationError
+    assert (by_words.inferred, by_code.inferred) == (True, False)
+    assert not error_from_status(401, ErrorBody({"error": {"message": quoted}})).inferred
 
 
 @pytest.mark.parametrize(

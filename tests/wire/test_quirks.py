@@ -324,6 +324,11 @@ def test_few_quirks_leave_faces_out():
     assert len(PLAYS) >= (1 - MAX_LEFT_OUT) * len(QUIRKS) * len(FACES)
 
 
+def test_no_two_files_are_the_same():
+    """What two servers do in the same way is one file."""
+    assert len({repr((quirk.replies, quirk.params)) for quirk in QUIRKS}) == len(QUIRKS)
+
+
 SAMPLE = """
 server = "none"
 situation = "a sample"

@@ -28,6 +28,7 @@ from ..errors import (
     StoreError,
     WrongFileError,
 )
+from ..models.error_words import is_out_of_credit
 from ..text import format_duration, format_time_in, strip_control_sequences
 from . import output
 
@@ -194,7 +195,7 @@ def _hint(error: RedraftError) -> str:
         return HINTS["ShortageError"]
     if wait := getattr(error, "retry_after", None):
         return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
-    if isinstance(error, AuthenticationError) and error.status in {402, 429}:
+    if isinstance(error, AuthenticationError) and is_out_of_credit(error):
         return "wait until the quota is renewed, raise it at the provider, or use another --model"
     if isinstance(error, BudgetExhaustedError):
         return LIMIT_HINTS.get(error.limit, HINTS["BudgetExhaustedError"])

@@ -38,6 +38,7 @@ from ..errors import (
     ShortageError,
 )
 from ..middleware.messages import SYSTEM_ROLES
+from ..models.error_words import is_out_of_credit
 from ..perform import ModelClient
 from ..plans import Plan
 from ..plans.self_refine import full_note
@@ -364,7 +365,7 @@ def _status_of(error: BaseException) -> tuple[int, str, str]:
     match error:
         case ConfigError():
             return 400, "invalid_request", ""
-        case AuthenticationError() if error.status not in {None, 401, 403}:
+        case AuthenticationError() if is_out_of_credit(error):
             return 502, "upstream_quota", "the account of the gateway at its model is out of credit"
         case AuthenticationError():
             return 502, "upstream_authentication", "the model behind the gateway refused the gateway's own key"

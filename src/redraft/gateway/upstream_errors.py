@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
 from ..masking import NO_SECRETS, Mask
-from ..models.error_words import stated_fault
 from ..models.openai_responses import ErrorBody
 from ..models.waits import stated_wait
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
@@ -29,9 +28,9 @@ def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[s
     text, wait = mask(body.text), stated_wait(status, headers, body.data)
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
     quoted = f": {text}" if text else ""
-    fault = stated_fault(status, body.codes, body.text)
-    if status == 403 and fault == "filter":
-        return GatewayError(400, "content_filter", text)
+    fault = body.fault(status)
+    if fault in {"filter", "length"} and status not in KEPT_STATUSES:
+        return GatewayError(400, "content_filter" if fault == "filter" else "context_length_exceeded", text)
     if status in KEPT_STATUSES and fault not in {"key", "money"}:
         code, message = _code(status, body, mask), text or f"the model {name!r} refused the request"
         return GatewayError(status, code, message, param=param, label=code if code in KNOWN_CODES else _CODES[status])

@@ -72,8 +72,8 @@ def is_fatal(error: ModelError) -> bool:
 
 
 def may_be_refusal(error: ModelError) -> bool:
-    """Whether a fatal error may concern this request only: filters and routers answer with 403 and 404."""
-    return error.status in {403, 404} and is_fatal(error)
+    """Whether a fatal error may concern this request only: filters and routers answer with 403 and 404, and words may be quoted."""
+    return (error.inferred or error.status in {403, 404}) and is_fatal(error)
 
 
 def is_call_fault(error: ModelError, request: Request, formats: set[Format]) -> bool:

@@ -516,12 +516,15 @@ class LimitedCall:
         return reply.usage
 
     async def _is_refusal(self, error: ModelError) -> bool:
-        """Whether an apparently fatal error concerns this request only: then the endpoint answers a probe.
+        """Whether an apparently fatal error concerns this request only: then a probe does not fail in this way.
 
-        `error.usage` becomes what is not settled yet.
+        Where no probe can be sent, what an error only says in words concerns the request. `error.usage` becomes what is not
+        settled yet.
         """
-        if not (self.limiter.stops_on_fatal and self.limiter.use_probes and may_be_refusal(error)):
+        if not (self.limiter.stops_on_fatal and may_be_refusal(error)):
             return False
+        if not self.limiter.use_probes:
+            return error.inferred
         request = self.request
         try:
             if self.reserve_again:
@@ -529,7 +532,7 @@ class LimitedCall:
             reply = await self.call(probe_request(request))
         except ModelError as failure:
             error.usage += failure.usage
-            return is_server_response(failure) and not is_busy(failure) and not is_fatal(failure)
+            return not is_fatal(failure)
         except BaseException:
             self.limiter.release()
             raise

@@ -31,7 +31,7 @@ from ..jsontext import loads, nesting_depth, reject_constant
 from ..protocols import RateLimitStatus, Reply
 from ..reasoning import split_reasoning
 from ..usage import Usage
-from .error_words import stated_fault
+from .error_words import Fault, stated_fault
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
 from .waits import is_used_up, stated_wait
@@ -161,7 +161,9 @@ def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> Mode
     text = f"{message}: {status}{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
     asked = wait if is_retryable else None
     if kind in _ERRORS_IN_ANSWERS or (kind is ModelUnavailableError and not is_retryable):
-        return kind(text, status=body.status, retry_after=asked, retryable=is_retryable, usage=usage)
+        stated = kind(text, status=body.status, retry_after=asked, retryable=is_retryable, usage=usage)
+        stated.inferred = body.is_inferred(body.status or 200)
+        return stated
     failure = malformed_response(text, retryable=is_retryable)
     failure.status, failure.retry_after, failure.usage = body.status, asked, usage
     return failure
@@ -396,6 +398,14 @@ class ErrorBody:
     def codes(self) -> set[str]:
         return {str(self._fields[k]) for k in _CODE_FIELDS if self._fields.get(k)}
 
+    def fault(self, status: int) -> Fault | None:
+        """Return what its codes and its text say is wrong."""
+        return stated_fault(status, self.codes, self.text)
+
+    def is_inferred(self, status: int) -> bool:
+        """Whether only its text says so, which may quote the request."""
+        return self.fault(status) != stated_fault(status, self.codes, "")
+
     def is_used_up(self, status: int, wait: float | None) -> bool:
         """Whether the account has no money, or its quota is zero or used up for a day; `wait`: see `stated_wait`."""
         return bool(self.codes & _OUT_OF_QUOTA_CODES) or (status == 429 and is_used_up(self.data, wait))
@@ -447,21 +457,22 @@ def error_from_status(status: int, error_body: ErrorBody, headers: Mapping[str, 
     if error_body.param and error_body.param not in error_body.text:
         text += f" (parameter {shorten(error_body.param, 60)!r}: {shorten(', '.join(sorted(error_body.codes)), 100)})"
     asked = wait if retryable else None
-    return kind(f"status {status}{text}", status=status, retry_after=asked, retryable=retryable, usage=REFUSED_USAGE)
+    refused = kind(f"status {status}{text}", status=status, retry_after=asked, retryable=retryable, usage=REFUSED_USAGE)
+    refused.inferred = error_body.is_inferred(status)
+    return refused
 
 
 def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tuple[type[ModelError], bool]:
     """Return the class of an error, and whether its call may be retried."""
-    fault = stated_fault(status, error_body.codes, error_body.text)
-    is_account = status in {401, 402} or (status == 403 and fault != "filter")
-    if is_account or fault in {"key", "money"} or error_body.is_used_up(status, wait):
-        return AuthenticationError, False
-    if status in {404, 405, 410} or fault == "model":
-        return ModelUnavailableError, False
+    fault = error_body.fault(status)
     if fault == "filter":
         return ContentFilterError, False
     if fault == "length" or status == 413:
         return ContextLengthError, False
+    if status in {401, 402, 403} or fault in {"key", "money"} or error_body.is_used_up(status, wait):
+        return AuthenticationError, False
+    if status in {404, 405, 410} or fault == "model":
+        return ModelUnavailableError, False
     match status:
         case 408:
             return ModelTimeoutError, True

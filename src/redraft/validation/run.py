@@ -341,8 +341,8 @@ class GraderHarness:
     ) -> AsyncGenerator[JudgedCase, None]:
         """Yield the verdicts as they arrive. Cases and repeats in `done_keys` are left out.
 
-        At most `max_in_flight` cases run at a time. No more cases start once the budget or the time is used up, after an
-        authentication error, and after MAX_CONSECUTIVE_FAILURES cases in a row without a verdict.
+        At most `max_in_flight` cases run at a time. No more cases start once the budget or the time is used up, and after
+        MAX_CONSECUTIVE_FAILURES cases in a row without a verdict.
         """
         failures = 0
         pending: Iterator[tuple[LabelledCase, int]] = (
@@ -354,7 +354,7 @@ class GraderHarness:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for judged in (task.result() for task in done):
                     failures = failures + 1 if judged.outage else 0
-                    if failures >= MAX_CONSECUTIVE_FAILURES or judged.outage.startswith("AuthenticationError"):
+                    if failures >= MAX_CONSECUTIVE_FAILURES:
                         judged = replace(judged, stop_reason=judged.stop_reason or StopReason.FAILED)  # noqa: PLW2901
                     pending = iter(()) if judged.stop_reason else pending
                     yield judged

@@ -193,7 +193,10 @@ class BatchEndpoints:
         try:
             return queue.batches.parse_reply(answer)
         except ModelError as error:
-            if is_fatal(error) and not (refused_part(error, request) or (error.status == 404 and has_images(request.messages))):
+            is_fault_of_row = (
+                error.inferred or refused_part(error, request) or (error.status == 404 and has_images(request.messages))
+            )
+            if is_fatal(error) and not is_fault_of_row:
                 await self._give_up("fatal", error)
             raise
 
