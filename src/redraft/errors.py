@@ -58,6 +58,10 @@ class SandboxUnavailableError(ConfigError):
     """No sandbox can run code on this machine. The message says what is missing and what to install."""
 
 
+NOTHING_LEFT = "no quota or credit is left"
+"""The `reason` of an AuthenticationError whose key is not refused."""
+
+
 class ModelError(RedraftError):
     """A model call failed.
 

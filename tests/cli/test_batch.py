@@ -361,6 +361,14 @@ def test_a_wrong_key_stops_the_run_with_one_error(batch):
     assert batch.server.calls <= 16
 
 
+def test_a_used_up_quota_has_a_hint_of_its_own(batch):
+    """The words of the endpoint are in the output; stderr says in ours that it is not the key."""
+    done = batch(answer=lambda messages, n: (429, "Quota exceeded for metric: requests, limit: 0"), n=20)
+    assert done.returncode == 1 and "no quota or credit is left" in done.err and "until the quota is renewed" in done.err, done.err
+    assert "environment" not in done.err and "metric" not in done.err
+    assert "limit: 0" in read_rows(batch.folder / "out.jsonl")[0]["error"]
+
+
 def test_explain_names_the_changed_settings_and_only_affected_rows_are_redone(batch):
     """--explain names the changes and does nothing; the next run redoes only the rows that they affect."""
     batch()

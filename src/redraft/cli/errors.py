@@ -19,6 +19,7 @@ import click
 
 from ..descriptors import is_shortage
 from ..errors import (
+    NOTHING_LEFT,
     AuthenticationError,
     BudgetExhaustedError,
     ConfigError,
@@ -43,6 +44,7 @@ UNPROVEN = 3  # of `validate` and `rubric`: the work was done, but nothing is be
 
 HINTS = {
     "AuthenticationError": "keys are read from the environment (see `redraft models`), or from an address: http://:KEY@HOST/v1#NAME",
+    NOTHING_LEFT: "wait until the quota is renewed, raise it at the provider, or use another --model",
     "ModelUnavailableError": "`redraft models URL` asks the server at an address, `redraft models` those that Redraft knows",
     "ModelTimeoutError": "try again, or use another --model",
     "ShortageError": "raise the limit on open files (`ulimit -n`), or work on less at once: --max-in-flight",
@@ -196,7 +198,7 @@ def _hint(error: RedraftError) -> str:
     if wait := getattr(error, "retry_after", None):
         return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
     if isinstance(error, AuthenticationError) and is_out_of_credit(error):
-        return "wait until the quota is renewed, raise it at the provider, or use another --model"
+        return HINTS[NOTHING_LEFT]
     if isinstance(error, BudgetExhaustedError):
         return LIMIT_HINTS.get(error.limit, HINTS["BudgetExhaustedError"])
     if isinstance(error, GradingError) and (grader := _failed_code_grader(error)):

@@ -366,7 +366,7 @@ def _status_of(error: BaseException) -> tuple[int, str, str]:
         case ConfigError():
             return 400, "invalid_request", ""
         case AuthenticationError() if is_out_of_credit(error):
-            return 502, "upstream_quota", "the account of the gateway at its model is out of credit"
+            return 502, "upstream_quota", "the account of the gateway at its model has no quota or credit left"
         case AuthenticationError():
             return 502, "upstream_authentication", "the model behind the gateway refused the gateway's own key"
         case ShortageError():

@@ -37,8 +37,8 @@ def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[s
     if status in {401, 403} or fault == "key":
         message = f"the model {name!r} refused the key of the gateway (status {status}); the operator must correct it{quoted}"
         return GatewayError(502, "upstream_authentication", message, should_retry=False)
-    if status == 402 or fault == "money" or body.is_used_up(status, wait):
-        message = f"the account of the gateway at the model {name!r} is out of credit (status {status}){quoted}"
+    if body.is_used_up(status, wait):
+        message = f"the account of the gateway at the model {name!r} has no quota or credit left (status {status}){quoted}"
         return GatewayError(429 if status == 429 else 502, "upstream_quota", message, should_retry=False)
     if status == 429:
         return GatewayError(429, "upstream_rate_limit", f"the model {name!r} receives too many requests{quoted}", retry_after=wait)

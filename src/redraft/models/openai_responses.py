@@ -17,6 +17,7 @@ from typing import Any
 from ..checks import is_blank
 from ..core.records import MAX_TOOL_CALLS, ToolCall
 from ..errors import (
+    NOTHING_LEFT,
     AuthenticationError,
     BadResponseError,
     ContentFilterError,
@@ -31,7 +32,7 @@ from ..jsontext import loads, nesting_depth, reject_constant
 from ..protocols import RateLimitStatus, Reply
 from ..reasoning import split_reasoning
 from ..usage import Usage
-from .error_words import Fault, stated_fault
+from .error_words import Fault, is_out_of_credit, stated_fault
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
 from .waits import is_used_up, stated_wait
@@ -162,8 +163,7 @@ def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> Mode
     asked = wait if is_retryable else None
     if kind in _ERRORS_IN_ANSWERS or (kind is ModelUnavailableError and not is_retryable):
         stated = kind(text, status=body.status, retry_after=asked, retryable=is_retryable, usage=usage)
-        stated.inferred = body.is_inferred(body.status or 200)
-        return stated
+        return _with_cause(stated, body, body.status or 200)
     failure = malformed_response(text, retryable=is_retryable)
     failure.status, failure.retry_after, failure.usage = body.status, asked, usage
     return failure
@@ -408,7 +408,9 @@ class ErrorBody:
 
     def is_used_up(self, status: int, wait: float | None) -> bool:
         """Whether the account has no money, or its quota is zero or used up for a day; `wait`: see `stated_wait`."""
-        return bool(self.codes & _OUT_OF_QUOTA_CODES) or (status == 429 and is_used_up(self.data, wait))
+        if status == 402 or self.codes & _OUT_OF_QUOTA_CODES or self.fault(status) == "money":
+            return True
+        return status == 429 and is_used_up(self.data, wait)
 
     @property
     def param(self) -> str | None:
@@ -458,8 +460,15 @@ def error_from_status(status: int, error_body: ErrorBody, headers: Mapping[str, 
         text += f" (parameter {shorten(error_body.param, 60)!r}: {shorten(', '.join(sorted(error_body.codes)), 100)})"
     asked = wait if retryable else None
     refused = kind(f"status {status}{text}", status=status, retry_after=asked, retryable=retryable, usage=REFUSED_USAGE)
-    refused.inferred = error_body.is_inferred(status)
-    return refused
+    return _with_cause(refused, error_body, status)
+
+
+def _with_cause(error: ModelError, body: ErrorBody, status: int) -> ModelError:
+    """Note whether only the text of a body says what is wrong, and whether it is the quota or the credit."""
+    error.inferred = body.is_inferred(status)
+    if isinstance(error, AuthenticationError) and is_out_of_credit(error):
+        error.reason = NOTHING_LEFT
+    return error
 
 
 def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tuple[type[ModelError], bool]:
@@ -469,7 +478,7 @@ def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tupl
         return ContentFilterError, False
     if fault == "length" or status == 413:
         return ContextLengthError, False
-    if status in {401, 402, 403} or fault in {"key", "money"} or error_body.is_used_up(status, wait):
+    if status in {401, 403} or fault == "key" or error_body.is_used_up(status, wait):
         return AuthenticationError, False
     if status in {404, 405, 410} or fault == "model":
         return ModelUnavailableError, False

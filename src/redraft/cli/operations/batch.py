@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 import click
 from click.core import ParameterSource
 
-from ...errors import RedraftError
+from ...errors import NOTHING_LEFT, RedraftError
 from ...graders import must
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
 from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
@@ -246,7 +246,7 @@ def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) ->
 
 def _resume_advice(ended: str, message: str, arguments: BatchArguments) -> str:
     """Return how to resume a run that ended early."""
-    error_name = re.split(r"\W", message)[0]
+    error_name = NOTHING_LEFT if NOTHING_LEFT in message else re.split(r"\W", message)[0]
     if not arguments.is_resumable:
         return HINTS.get(error_name, "")
     match ended:
