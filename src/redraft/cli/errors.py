@@ -29,7 +29,6 @@ from ..errors import (
     StoreError,
     WrongFileError,
 )
-from ..models.error_words import is_out_of_credit
 from ..text import format_duration, format_time_in, strip_control_sequences
 from . import output
 
@@ -197,7 +196,7 @@ def _hint(error: RedraftError) -> str:
         return HINTS["ShortageError"]
     if wait := getattr(error, "retry_after", None):
         return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
-    if isinstance(error, AuthenticationError) and is_out_of_credit(error):
+    if isinstance(error, AuthenticationError) and _is_out_of_credit(error):
         return HINTS[NOTHING_LEFT]
     if isinstance(error, BudgetExhaustedError):
         return LIMIT_HINTS.get(error.limit, HINTS["BudgetExhaustedError"])
@@ -210,6 +209,12 @@ def _hint(error: RedraftError) -> str:
     if isinstance(error, ModelUnavailableError) and ("the proxy " in str(error) or not (error.retryable or error.status)):
         return ""  # (such as a certificate that is not trusted) the message says what to do
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")
+
+
+def _is_out_of_credit(error: AuthenticationError) -> bool:
+    from ..models.error_words import is_out_of_credit
+
+    return is_out_of_credit(error)
 
 
 def _is_named_grader(name: str) -> bool:

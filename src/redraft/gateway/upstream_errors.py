@@ -29,8 +29,10 @@ def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[s
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
     quoted = f": {text}" if text else ""
     fault = body.fault(status)
-    if fault in {"filter", "length"} and status not in KEPT_STATUSES:
-        return GatewayError(400, "content_filter" if fault == "filter" else "context_length_exceeded", text)
+    if fault == "filter" and status not in KEPT_STATUSES:
+        return GatewayError(400, "content_filter", text)
+    if fault == "length" and status not in KEPT_STATUSES:
+        return GatewayError(400, "context_length_exceeded", text)
     if status in KEPT_STATUSES and fault not in {"key", "money"}:
         code, message = _code(status, body, mask), text or f"the model {name!r} refused the request"
         return GatewayError(status, code, message, param=param, label=code if code in KNOWN_CODES else _CODES[status])
