@@ -101,7 +101,9 @@ def test_a_short_pause_of_a_batch_is_reported_once(redraft, serve, refusal, opti
     told = [event for event in map(json.loads, lines) if "paused until" in event.get("message", "")] if options else lines
     assert done.returncode == 0, done.err
     (notice,) = [str(each) for each in told if "paused until" in str(each)]
-    assert re.search(r"127\.0\.0\.1:\d+: paused until [^(]+ UTC \(for [\d.]+ s\), as it asked: RateLimitError \(status 429\)", notice)
+    assert re.search(
+        r"127\.0\.0\.1:\d+: paused until [^(]+ UTC \(for [\d.]+ s\), as it asked: RateLimitError \(status 429\)", notice
+    )
     assert "too much" not in done.err and "try again" not in done.err
     if options:
         assert any(event["event"] == "progress" and "paused until" in event["state"] for event in map(json.loads, lines)), lines

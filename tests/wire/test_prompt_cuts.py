@@ -127,6 +127,7 @@ def test_only_what_every_template_sends_counts():
 
 # ---- through the faces
 
+
 @pytest.fixture(autouse=True)
 def _nothing_said_before(monkeypatch):
     """A warning comes once in a process."""
@@ -219,7 +220,9 @@ async def test_a_row_has_the_note(faults, tmp_path):
         )
     assert len(caught) == 1
     notes = [json.loads(line)["note"] for line in out.read_text().splitlines()]
-    assert sorted(note or "" for note in notes)[0] == "" and sum("the server cut the prompt: it read" in (n or "") for n in notes) == 2
+    assert (
+        sorted(note or "" for note in notes)[0] == "" and sum("the server cut the prompt: it read" in (n or "") for n in notes) == 2
+    )
     assert report.cut_prompts == report.as_data()["cut_prompts"] == 2
     assert "prompts cut by the server: 2 rows" in report.summary()
 

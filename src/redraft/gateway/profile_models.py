@@ -62,7 +62,9 @@ class ConnectedModels:
         address = str(getattr(model, "base_url", model.identity))
         if address not in self._limiters:
             name = str(getattr(model, "host", model.name))
-            self._limiters[address] = EndpointLimiter(name, initial=FIRST_CALLS, maximum=MAX_CALLS, notify=gateway_log.warning, raises_outages=True)
+            self._limiters[address] = EndpointLimiter(
+                name, initial=FIRST_CALLS, maximum=MAX_CALLS, notify=gateway_log.warning, raises_outages=True
+            )
         return limit_endpoint(call, self._limiters[address])
 
 
