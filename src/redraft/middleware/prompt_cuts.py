@@ -68,7 +68,7 @@ def notice_cut_prompts(call: Call, endpoint: str) -> Call:
 
 def _frames_to_user() -> int:
     """Return how many frames above its caller the code of the user is that runs the event loop; if none does, one too many."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     number = 0
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] in INNER_MODULES:
         frame, number = frame.f_back, number + 1
