@@ -134,8 +134,7 @@ def _advice(request: Request, again: Request, reply: Reply, params: str) -> str:
     room = MORE_ROOM * (again.max_tokens or _used_tokens(reply) or FALLBACK_ROOM)
     if request.max_tokens:
         return f" twice: give the grader a larger max_tokens, such as {room}, or let it reason less"
-    name = params.replace("_", "-").removesuffix("s")
-    option = f"--{name} max_tokens={room}; in a file {name} = {{ max_tokens = {room} }}"
+    option = f"--{params.replace('_', '-').removesuffix('s')} max_tokens={room}"
     return f" twice: give it more by {params}={{'max_tokens':{room}}} ({option}), or let it reason less"
 
 
