@@ -551,6 +551,30 @@ async def test_a_retry_and_the_limiter_wait_the_same_time_once(clock):
     assert [at - 1000 for at in call.at] == [0, 5.25]
 
 
+LIMIT_REACHED = Reply("ok", rate_limit_status=RateLimitStatus(requests_left=0, requests_reset=20.0))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "times"),
+    [
+        ([rate_limited(retry_after=15)] * 4, 1),  # all at once
+        ([LIMIT_REACHED] * 4, 1),
+        ([rate_limited(retry_after=0.5)] * 4, 0),
+        ([rate_limited(retry_after=3), rate_limited(retry_after=15), OK, OK], 2),  # it became much longer
+        ([*[rate_limited(retry_after=15)] * 4, rate_limited(retry_after=15)], 2),  # and once more, later
+    ],
+)
+async def test_a_pause_is_reported_once(clock, outcomes, times):
+    """Not for each call, if it is longer than a second."""
+    said = []
+    gate = limiter_on(clock, notify=said.append)
+    call = scripted_call(*outcomes, OK, clock=clock)
+    start_calls(*(retry(limit_endpoint(call, gate), sleep=clock.sleep, jitter=lambda: 0.5)(ASK) for _ in range(4)))
+    await clock.advance(100)
+    assert len(said) == times
+    assert all(re.match(rf"here: paused until {MOMENT} \(for \d+ s\), as it asked: ", each) for each in said)
+
+
 async def test_a_very_long_retry_after_pauses_the_limiter_and_fails_no_call(clock):
     """An hour's pause is reported once, takes no attempt of the retry, and its calls are counted."""
     said = []

@@ -117,7 +117,7 @@ class SessionClients:
         check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
         is_chat = getattr(model, "takes_probes", True)  # and has one prompt
         if is_chat:
-            call = notice_cut_prompts(call, endpoint, capabilities)
+            call = notice_cut_prompts(call, endpoint)
         call = with_cost(call, price, check)
         call = availability.guard(call) if availability else call
         if self.limit_calls:

@@ -89,6 +89,26 @@ def test_the_pause_of_a_batch_has_a_date_and_a_length(redraft, serve):
     assert re.search(r"paused until \d{4}-\d\d-\d\d \d\d:\d\d UTC \(for 1 d\), as it asked: ", second), done.err
 
 
+@pytest.mark.parametrize("options", [(), ("--log-format", "json")])
+@pytest.mark.parametrize("refusal", [(429, "Please try again in 1.1s."), (429, "too much", {"Retry-After": "1"})])
+def test_a_short_pause_of_a_batch_is_reported_once(redraft, serve, refusal, options):
+    """In a pipe as a line; in JSON as a notice, and as the state in the progress. What the server wrote is not repeated."""
+    server = serve(lambda messages, n: refusal if n == 0 else "Fine.")
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "Say it"}\n' * 2)
+    named = ("--model", server.model, "--require", "words:1-5", "--max-iterations", "0")
+    done = redraft("batch", "in.jsonl", "-o", "b.jsonl", *named, *options)
+    lines = done.err.splitlines()
+    told = [event for event in map(json.loads, lines) if "paused until" in event.get("message", "")] if options else lines
+    assert done.returncode == 0, done.err
+    (notice,) = [str(each) for each in told if "paused until" in str(each)]
+    assert re.search(
+        r"127\.0\.0\.1:\d+: paused until [^(]+ UTC \(for [\d.]+ s\), as it asked: RateLimitError \(status 429\)", notice
+    )
+    assert "too much" not in done.err and "try again" not in done.err
+    if options:
+        assert any(event["event"] == "progress" and "paused until" in event["state"] for event in map(json.loads, lines)), lines
+
+
 def test_an_unknown_cost_is_reported_as_unknown(redraft, serve):
     """Neither the end of a run nor the list of runs shows 0 or leaves it out."""
     server = serve(lambda messages, n: verdict(5) if "criteria" in str(messages) else "It.")

@@ -43,7 +43,7 @@ def test_tables_in_other_encodings(redraft, name):
         (redraft.folder / file).unlink(missing_ok=True)
     done = redraft(*COMMANDS[name])
     assert done.returncode in {1, 2}, done.err
-    assert "t.csv:2" in done.err and "name it by --encoding" in done.err
+    assert "t.csv:2" in done.err and "name its encoding by --encoding" in done.err
     done = redraft(*COMMANDS[name], "--encoding", "cp1251")
     assert done.returncode == good, done.err
     assert "is read as" not in done.err

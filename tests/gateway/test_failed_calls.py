@@ -210,3 +210,16 @@ async def test_the_client_is_told_that_the_model_did_not_read_all(faults, closed
                 reply = (await client.post("/chat/completions", json=body)).json()
                 assert "it read 2,048 tokens of a prompt of 25,002 bytes" in reply["usage"]["redraft"]["reason"]
     assert len(caught) == 1
+
+
+async def test_the_log_says_that_a_model_is_waited_for(faults, closed_url, tmp_path, caplog):
+    """One line for each pause of more than a second, without the words of the model."""
+    config = config_of(tmp_path, faults, closed_url, error(500))
+    config = replace(config, profiles={"fast": replace(config.profiles["fast"], settings={})})
+    faults.says(error(429, "slow down, try again in 1.1s"), good("fine"))
+    async with running(config) as (url, _), http_client(url) as client:
+        for _ in range(2):
+            reply = await client.post("/chat/completions", json={"messages": PROMPT, "model": "refine/fast"})
+            assert reply.status_code == 200
+    (line,) = [each.getMessage() for each in caplog.records if each.name == "redraft.gateway"]
+    assert re.fullmatch(r"127\.0\.0\.1:\d+: paused until .+ \(for 1\.1 s\), as it asked: RateLimitError \(status 429\)", line)

@@ -21,7 +21,7 @@ from redraft.storage.journal import Journal
 
 COLUMNS = [
     *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "score_basis", "judge_score"),
-    *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken"),
+    *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken", "note"),
 ]
 
 

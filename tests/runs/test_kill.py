@@ -16,7 +16,7 @@ from .killing import batch, commit_delay, ending, killed_run, needless, run, run
 
 RESULTS = (
     *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "score_basis", "judge_score"),
-    *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken"),
+    *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken", "note"),
 )
 
 

@@ -109,7 +109,7 @@ BAD = {
     "too few fields": ("t.csv", b"a,b\n1,x\n2\n2,x\n", 3, "1 fields, but 2 columns"),
     "too many fields": ("t.csv", b"a,b\n1,x\n2,3,4\n2,x\n", 3, "3 fields, but 2 columns"),
     "text after a quote": ("t.csv", b'a,b\n1,x\n"2"x,y\n2,x\n', 3, "not CSV"),
-    "CSV that is no UTF-8": ("t.csv", b"a,b\n1,x\n\xe9\xe8\xe7,y\n2,x\n", 3, "name it by --encoding"),
+    "CSV that is no UTF-8": ("t.csv", b"a,b\n1,x\n\xe9\xe8\xe7,y\n2,x\n", 3, "name its encoding by --encoding"),
     "an item that is no object": ("t.json", b'[{"a": 1}, 7, {"a": 2}]', 2, "must be an object, got int"),
 }
 

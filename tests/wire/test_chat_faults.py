@@ -132,7 +132,7 @@ TABLE = {
     ),
     "endless arguments": (fs.good("x", tool_calls=[fs.call("search", "[" * 100_000)]), BadResponseError, True, COUNTED, "no JSON"),
     "many tool calls": (fs.good("x", tool_calls=[fs.call("search")] * 129), BadResponseError, True, COUNTED, "129 tool calls"),
-    "only thoughts": (fs.good("<think>hm</think>"), BadResponseError, True, COUNTED, "reasoning but no answer"),
+    "only thoughts": (fs.good("<think>hm</think>"), BadResponseError, True, COUNTED, "wrote only reasoning; turn its thinking off"),
     "endless thought": (fs.good("<think>hm", "length"), BadResponseError, False, COUNTED, "raise `max_tokens`"),
     "refusal": (fs.good(None, refusal="I will not."), ContentFilterError, False, COUNTED, "I will not."),
     "filtered": (fs.good("half", "content_filter"), ContentFilterError, False, COUNTED, "content filter"),

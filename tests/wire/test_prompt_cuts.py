@@ -1,5 +1,6 @@
 """Prompts that a server cuts without an error: what it reports tells, and no text raises a false alarm."""
 
+import asyncio
 import base64
 import json
 import random
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft.errors import ContextLengthError, GradingError
+from redraft.middleware import prompt_cuts
 from redraft.middleware.prompt_cuts import is_cut, sent_texts
 from redraft.models import Chat
 from redraft.protocols import Request
@@ -125,6 +127,13 @@ def test_only_what_every_template_sends_counts():
 
 # ---- through the faces
 
+
+@pytest.fixture(autouse=True)
+def _nothing_said_before(monkeypatch):
+    """A warning comes once in a process."""
+    monkeypatch.setattr(prompt_cuts, "_warned_of", set())
+
+
 ANSWER = "The text breaks off."
 VERDICT = '{"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": false}'
 CUT_WORDS = r"the server cut the prompt: it read 2,051 tokens of a prompt of 100,0\d\d bytes"
@@ -163,10 +172,27 @@ async def test_the_grade_of_a_judge_that_did_not_see_all_is_unknown(faults):
     assert (result.value.strip(), result.score) == (LONG.strip(), None)
     assert "the server cut the prompt" in result.metadata["note"]
     assert len(faults.requests) == 1
-    with pytest.warns(UserWarning, match="cut"), pytest.raises(GradingError, match="has not seen all of the question") as caught:
+    with pytest.raises(GradingError, match="has not seen all of the question") as caught:
         await redraft.grade(("q", LONG), judge, Chat("m", faults.url))
     assert isinstance(caught.value.__cause__, ContextLengthError)
     assert caught.value.usage.input_tokens == 2051
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+async def test_one_warning_for_an_endpoint_and_a_model_points_at_the_code_of_the_user(faults, is_sync):
+    """Whatever calls there are in the process: at the line that runs the event loop."""
+    faults.says(reply())
+
+    def ask(name):
+        if is_sync:
+            return redraft.refine_sync(LONG, Chat(name, faults.url), "words:1-50", max_iterations=0)
+        return asyncio.run(redraft.refine(LONG, Chat(name, faults.url), "words:1-50", max_iterations=0))
+
+    with pytest.warns(UserWarning, match="cut") as caught:
+        for name in ("m", "m", "m", "other"):
+            await asyncio.to_thread(ask, name)
+    assert [each.filename for each in caught] == [__file__] * 2
+    assert ["(model other)" in str(each.message) for each in caught] == [False, True]
 
 
 async def test_a_function_that_asks_a_model_is_told_too(faults):
@@ -185,15 +211,20 @@ async def test_a_function_that_asks_a_model_is_told_too(faults):
 
 
 async def test_a_row_has_the_note(faults, tmp_path):
-    """One warning for all rows; a row whose judge did not see it has no score."""
-    faults.says(reply())
+    """And the report counts these rows; there is one warning for all."""
+    faults.says(reply(), reply(), reply(tokens=20_010))
     out = tmp_path / "out.jsonl"
     with pytest.warns(UserWarning, match="cut") as caught:
-        await redraft.batch(
+        report = await redraft.batch(
             [{"prompt": LONG + str(n)} for n in range(3)], out, Chat("m", faults.url), "words:1-50", max_iterations=0
         )
     assert len(caught) == 1
-    assert len(out.read_text().splitlines()) == 3
+    notes = [json.loads(line)["note"] for line in out.read_text().splitlines()]
+    assert (
+        sorted(note or "" for note in notes)[0] == "" and sum("the server cut the prompt: it read" in (n or "") for n in notes) == 2
+    )
+    assert report.cut_prompts == report.as_data()["cut_prompts"] == 2
+    assert "prompts cut by the server: 2 rows" in report.summary()
 
 
 WHOLE = {  # usage that says that the prompt was read whole, or does not say what was read

@@ -85,7 +85,9 @@ EMPTY = {
 async def test_the_field_that_has_all_the_text_is_named(faults, ask, name, is_stream):
     """Reasoning is never taken for the answer."""
     faults.says(reply_of(EMPTY[name], is_stream))
-    with pytest.raises(BadResponseError, match=f"sent its text as {name}, which is reasoning, and nothing as content"):
+    with pytest.raises(
+        BadResponseError, match=rf"sent an empty answer: the model wrote only reasoning \({name}\); turn its thinking off"
+    ):
         await Chat("m", faults.url, stream=is_stream).complete(ask())
 
 

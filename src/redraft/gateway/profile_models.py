@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import BadResponseError, ConfigError
+from ..log import log
 from ..middleware import EndpointCapabilities
 from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
 from ..models import connect
@@ -22,6 +23,7 @@ from ..protocols import Call, Model, Reply, Request
 from .config import ServedModel
 from .exchange import invalid_request
 
+gateway_log = log.getChild("gateway")
 FIRST_CALLS, MAX_CALLS = 64, 1024  # calls in flight at an endpoint: at first, and at most
 
 
@@ -62,7 +64,9 @@ class ConnectedModels:
         address = str(getattr(model, "base_url", model.identity))
         if address not in self._limiters:
             name = str(getattr(model, "host", model.name))
-            self._limiters[address] = EndpointLimiter(name, initial=FIRST_CALLS, maximum=MAX_CALLS, raises_outages=True)
+            self._limiters[address] = EndpointLimiter(
+                name, initial=FIRST_CALLS, maximum=MAX_CALLS, notify=gateway_log.warning, raises_outages=True
+            )
         return limit_endpoint(call, self._limiters[address])
 
 

@@ -92,16 +92,12 @@ class FormatRecord:
 
 
 class ModelCapabilities:
-    """What one model is known to accept. `adaptations` are the keys in ADAPTATIONS of those that its requests need.
-
-    `cuts_prompts`: its server has cut a prompt (see `prompt_cuts`).
-    """
+    """What one model is known to accept. `adaptations` are the keys in ADAPTATIONS of those that its requests need."""
 
     def __init__(self, identity: str, name: str = "", on_change: Callable[[], object] = lambda: None) -> None:
         self.name = name
         self.adaptations: list[str] = []
         self.formats: dict[Format, FormatRecord] = {}
-        self.cuts_prompts = False
         self._identity = identity
         self._on_change = on_change
         self._skip_count = 0

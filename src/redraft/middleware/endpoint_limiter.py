@@ -48,6 +48,7 @@ from .timeout import MAX_WAIT, longest_wait
 from .token_bucket import RateLimits
 
 MAX_PAUSE = 86400.0  # seconds of the longest pause, whatever the server asks for
+MIN_TOLD_PAUSE = 1.0  # seconds of the shortest pause of which `notify` is told
 RAMP_SECONDS = 1.0  # seconds over which calls are admitted one by one after an outage or a long pause
 GROWTH_SECONDS = 0.25  # the same when the limit has risen to more than twice what it was: an endpoint that refuses does so at once
 READY_SHARE = 8  # for as many calls in flight, one more is made ready and waits for the next slot
@@ -84,7 +85,7 @@ class EndpointLimiter:
     `rpm` and `tpm` limit requests and tokens per minute (None: no limit). An outage of `give_up_after` seconds, a wrong key, an
     unknown model and a broken TLS connection are passed to `on_fatal(error)`, once; from then on no call is admitted, and the
     call that failed waits until it is cancelled. Without `on_fatal` the error is raised. `notify` is called with a message when
-    the endpoint goes down, comes back, or asks for a pause of more than a minute. Without `use_probes`, calls themselves are
+    the endpoint goes down, comes back, or asks for a pause of more than a second. Without `use_probes`, calls themselves are
     the probes. With `raises_outages`, an outage and a long pause are raised instead, and never open the circuit: another model
     answers then (see `failover`). Raises ConfigError for invalid limits.
     """
@@ -231,7 +232,7 @@ class EndpointLimiter:
             self._rates.settle(slot.tokens, reply.usage.tokens)
         self._record_response()
         if reply.rate_limit_status and (wait := reply.rate_limit_status.wait) > 0:
-            self._pause(min(wait, MAX_WAIT))
+            self._pause(min(wait, MAX_WAIT), "an answer with a limit that is reached")
         self._admit_waiting()
 
     def record_failure(self, slot: Slot, error: ModelError, *, call_fault: bool = False) -> bool:
@@ -310,14 +311,7 @@ class EndpointLimiter:
         """Pause as the endpoint asked. Return whether that is too long for `retry` to wait."""
         seconds = min(error.retry_after or 0.0, MAX_PAUSE)
         is_long = seconds > MAX_WAIT  # and `retry` waits no longer
-        was_paused = self._paused_until > self._clock()
-        is_news = is_long and seconds > self._paused_until - self._clock() + 1.0
-        self._pause(seconds)
-        if seconds > 0 and (is_news or not was_paused):
-            level = logging.WARNING if is_news else logging.INFO
-            endpoint_log.log(level, "%s: %s after %s", self.name, self._pause_text, error_kind(error))
-        if is_news:
-            self._announce(f"{self._pause_text}, as it asked: {error}")
+        self._pause(seconds, error_kind(error), logging.WARNING if is_long else logging.INFO)
         return is_long
 
     def _stop(self, error: ModelError) -> bool:
@@ -340,11 +334,18 @@ class EndpointLimiter:
                 endpoint_log.warning("%s: back after %s", self.name, format_duration(down_for))
             self._ramp_up(self._clock(), RAMP_SECONDS)
 
-    def _pause(self, seconds: float) -> None:
-        until = self._clock() + seconds
-        if seconds > 0 and until > self._paused_until:
-            self._paused_until, self._pause_text = until, f"paused until {format_time_in(seconds)} (for {format_duration(seconds)})"
-            self._ramp_up(until, min(seconds, RAMP_SECONDS))
+    def _pause(self, seconds: float, cause: str = "", level: int = logging.INFO) -> None:
+        """Pause, if no pause is as long. A `cause` is reported, and again only if the pause becomes twice as long."""
+        left = max(0.0, self.pause_left)
+        if seconds <= left:
+            return
+        self._paused_until = self._clock() + seconds
+        self._pause_text = f"paused until {format_time_in(seconds)} (for {format_duration(seconds)})"
+        self._ramp_up(self._paused_until, min(seconds, RAMP_SECONDS))
+        if cause and seconds > 2 * left:
+            endpoint_log.log(level, "%s: %s after %s", self.name, self._pause_text, cause)
+            if seconds >= MIN_TOLD_PAUSE:
+                self._announce(f"{self._pause_text}, as it asked: {cause}")
 
     def _ramp_up(self, start_at: float, duration_seconds: float) -> None:
         """From `start_at` on, admit up to `limit` calls spread over the duration, to avoid a thundering herd."""

@@ -13,28 +13,34 @@ the drawn tokens. (Bytes as they are say little: 5 in prose, 10 in Thai, 1,000 i
 
 from __future__ import annotations
 
+import sys
 import warnings
 import zlib
 from dataclasses import replace
+from types import FrameType
 
 from ..core.task import message_text
 from ..errors import ContextLengthError
 from ..protocols import Call, Reply, Request
 from ..text import utf8_size
-from .adapt import ModelCapabilities
 
 WORDS, PACKED_BYTES = 2.0, 7.0  # for each token: no text has more
 WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW = 1.1, 3.5  # no usual text has more; enough if the count is that of a window
 WINDOW_STEP, WINDOW_SLACK = 512, 8  # windows, and halves of them (Ollama), are multiples; a count may be a few tokens off
 MIN_TOKENS = 128  # a lower count is not that of a window: some servers count what their cache did not hold, or nothing
+CUT = "the server cut the prompt"
 ADVICE = (
     "give the model a larger window (Ollama: OLLAMA_CONTEXT_LENGTH, or num_ctx in a Modelfile; llama.cpp: -c; LM Studio: the "
     "context length) or a shorter prompt"
 )
 
 
-def notice_cut_prompts(call: Call, endpoint: str, capabilities: ModelCapabilities) -> Call:
-    """Warn of the first prompt that the server of a model has cut. `endpoint` names it.
+_warned_of: set[str] = set()
+INNER_MODULES = {__name__.partition(".")[0], "asyncio", "concurrent", "contextlib", "threading"}
+
+
+def notice_cut_prompts(call: Call, endpoint: str) -> Call:
+    """Warn of the first prompt in this process that the server of a model has cut. `endpoint` names both.
 
     An answer to the task gets a note. Another reply, as of a judge, which has not seen all that it was asked about, is a
     ContextLengthError.
@@ -48,16 +54,25 @@ def notice_cut_prompts(call: Call, endpoint: str, capabilities: ModelCapabilitie
         texts = sent_texts(request)
         if not is_cut(texts, tokens + reply.cached_tokens):
             return reply
-        what = f"the server cut the prompt: it read {tokens:,} tokens of a prompt of {utf8_size(texts):,} bytes"
-        if not capabilities.cuts_prompts:
-            capabilities.cuts_prompts = True
-            warnings.warn(f"{endpoint}: {what}; {ADVICE}", stacklevel=2)
+        what = f"{CUT}: it read {tokens:,} tokens of a prompt of {utf8_size(texts):,} bytes"
+        if endpoint not in _warned_of:
+            _warned_of.add(endpoint)
+            warnings.warn(f"{endpoint}: {what}; {ADVICE}", stacklevel=1 + _frames_to_user())
         if not request.is_generation:
             message = f"{endpoint}: {what}, so the model has not seen all of the question; give it a larger window"
             raise ContextLengthError(message, usage=reply.usage)
         return replace(reply, note="; ".join(filter(None, [reply.note, what])))
 
     return call_noticing_cuts
+
+
+def _frames_to_user() -> int:
+    """Return how many frames above its caller the code of the user is that runs the event loop; if none does, one too many."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    number = 0
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] in INNER_MODULES:
+        frame, number = frame.f_back, number + 1
+    return number
 
 
 def sent_texts(request: Request) -> str:

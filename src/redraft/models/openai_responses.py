@@ -222,13 +222,16 @@ def reply_from_message(
     return Reply(text, usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields)
 
 
+REASONING_ADVICE = "turn its thinking off or lower it, or correct the server's reasoning parser"
+
+
 def _empty_answer_error(finish: str | None, usage: Usage, field: str, *, has_reasoning: bool) -> BadResponseError:
     if finish == "length":
         part = "on reasoning: no answer came" if has_reasoning else "before its answer began"
         return truncated_error(f"used up its tokens {part} (raise `max_tokens`)", usage)
-    kind = "reasoning but no answer" if has_reasoning else "an empty answer"
-    if field:
-        kind = f"its text as {field}, which is reasoning, and nothing as content"
+    kind = "an empty answer"
+    if has_reasoning:
+        kind += f": the model wrote only reasoning{f' ({field})' if field else ''}; {REASONING_ADVICE}"
     return bad_response(f"sent {kind} (finish_reason {finish!r})", usage=usage).without_text()
 
 

@@ -10,15 +10,16 @@ from math import sqrt
 from typing import Any
 
 from ..core.records import StopReason
+from ..middleware.prompt_cuts import CUT
 from ..money import format_usd
-from ..text import strip_control_sequences
+from ..text import pluralize, strip_control_sequences
 from ..usage import Usage
 from .forecast import RunForecast
 from .progress import BatchProgress, Mean, format_price
 from .row_result import NOT_STARTED, RowResult
 
 MAX_REASON, MAX_ID = 300, 80  # characters that are shown
-COUNTS = ("improved", "unchanged", "regressed", "unsure", "broken")
+COUNTS = ("improved", "unchanged", "regressed", "unsure", "broken", "cut_prompts")
 COUNTERS = ("stops", "diagnoses", "errors", "bases")
 Z = 1.959964  # two-sided 95 % of a normal distribution
 
@@ -82,6 +83,7 @@ class ReportBuilder:
     regressed: int = 0
     unsure: int = 0
     broken: int = 0
+    cut_prompts: int = 0
     stops: Counter[str] = field(default_factory=Counter)
     diagnoses: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -95,6 +97,7 @@ class ReportBuilder:
         columns = result.columns
         self.stops[columns["stop"]] += 1
         self.broken += columns["broken"] is not None
+        self.cut_prompts += CUT in (columns["note"] or "")
         if diagnosis := columns["diagnosis"]:
             self.diagnoses[diagnosis] += 1
         if result.error_kind and result.error_kind != NOT_STARTED:
@@ -168,6 +171,7 @@ class BatchReport:
         unchanged: Rows with two scores that are neither improved, unsure nor regressed.
         regressed: Rows in which a later answer scored lower, and the first was kept.
         broken: Rows whose best answer violates a must.
+        cut_prompts: Rows whose best answer was written to a prompt that the server had cut.
         stops: The number of rows by the reason why they stopped.
         diagnoses: The number of rows by their diagnosis (see `redraft.quality.diagnosis`).
         errors: The number of rows by the kind of their error.
@@ -230,6 +234,7 @@ class BatchReport:
     saved_prior_tasks: int = 0
     second_looks: int = 0
     unsure: int = 0
+    cut_prompts: int = 0
     remaining: int = 0
     blank: int = 0
     journal_lost: bool = False
@@ -299,6 +304,7 @@ class BatchReport:
             ),
             *self.callback_errors,
             f"best answer violates a must: {self.broken:,}" if self.broken else "",
+            f"prompts cut by the server: {pluralize(self.cut_prompts, 'row')}" if self.cut_prompts else "",
             *budget_and_priors(self.as_data()).values(),
             self._payment_line(),
             *(self.forecast.summary() if self.forecast else []),
@@ -417,7 +423,7 @@ def build_report(progress: BatchProgress, builder: ReportBuilder, **others: Any)
         **{name: getattr(progress, name) for name in ("done", "failed", "reused", "unfinished", "not_started", "bad")},
         seconds=progress.seconds,
         usage=progress.usage,
-        **{name: getattr(builder, name) for name in ("improved", "unchanged", "regressed", "unsure", "broken")},
+        **{name: getattr(builder, name) for name in COUNTS},
         uplift=builder.uplift.mean if builder.uplift.n else None,
         interval=builder.uplift.interval,
         mean_first=progress.first.value,

@@ -37,6 +37,7 @@ COLUMNS: Mapping[str, type] = {
     "cost": float,
     "error": str,
     "broken": str,
+    "note": str,
 }
 EMPTY_COLUMNS: Mapping[str, Any] = dict.fromkeys(COLUMNS)
 PARSED = "parsed"
@@ -173,6 +174,7 @@ def _columns(
         **spent,
         "error": format_error(error) if error else None,
         "broken": "; ".join(broken_musts(trace)) or None,
+        "note": (trace.best.note or None) if trace.best and trace.best.role in {"generate", "refine"} else None,
         **({KEPT: kept_json(trace)} if trace.outcome and trace.outcome.kept else {}),
     }
 

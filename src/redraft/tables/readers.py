@@ -227,9 +227,9 @@ def _encoding_of(file: Any) -> str:
 
 def _wrong_encoding_message(error: UnicodeDecodeError, encoding: str) -> str:
     if encoding == UTF8:
-        hint = "if the file is in another encoding, name it by --encoding, such as cp1252 (Windows)"
+        hint = "name its encoding by --encoding (cp1251, cp1252, gb18030, shift_jis ...)"
         return f"not UTF-8: {error.reason} at byte {error.start}; {hint}"
-    return f"not {encoding.upper()}; if the file is in another encoding, name it by --encoding"
+    return f"not {encoding.upper()}; name its encoding by --encoding"
 
 
 def _skip_line(file: IO[bytes], data: bytes, number: int) -> None:

@@ -40,6 +40,7 @@ LINE_INTERVAL = 5.0  # seconds between two JSON lines
 TEXT_INTERVAL = 30.0  # seconds between two lines of text
 POLL_INTERVAL = 0.25  # seconds between two updates of the progress
 FIRST = 3  # unreadable rows shown at the end
+QUIET_STATES = {"reading", "running", "stopping"}
 SAMPLE = 1200  # characters of a message shown in a preview
 
 
@@ -110,13 +111,14 @@ def live_view(now: GetProgress) -> Iterator[WriteMessage]:
 
 @contextmanager
 def json_lines(now: GetProgress, *, stdout: bool) -> Iterator[WriteMessage]:
-    """Write a JSON line every few seconds, and whenever the state changes; none before the first row has ended."""
+    """Write a JSON line every few seconds, and whenever the state changes; before a row has ended, only of endpoints that wait."""
     state, last_line = "", -LINE_INTERVAL
 
     def refresh() -> None:
         nonlocal state, last_line
         progress = now()
-        if progress.ended_rows and (progress.state != state or monotonic() - last_line >= LINE_INTERVAL):
+        is_news = progress.ended_rows or (progress.ended_at is None and progress.state not in QUIET_STATES)
+        if is_news and (progress.state != state or monotonic() - last_line >= LINE_INTERVAL):
             state, last_line = progress.state, monotonic()
             output.write_event("progress", stdout=stdout, **progress.as_data())
 
