@@ -229,8 +229,8 @@ NO_VERDICT = re.compile(
     r"\b(?:(?:for|an) (?:example|instance)|e\.g\.|such as|instead of|rather than|not|never)[\s,:`*]*(?:json\s+)?$", re.IGNORECASE
 )
 REFUSAL = re.compile(
-    r"""\b(?:I(?:['’](?:m|d|ll))?(?:\ (?:am|must|have|to|will|would|rather|decided|do|did|can|could|simply|therefore)){0,4}\ (?:refuse
-    |decline|(?:cannot|can['’]t|won['’]t|don['’]t|didn['’]t|haven['’]t|not|unable)
+    r"""\b(?:I(?:['’](?:m|d|ll))?(?:\ (?:am|must|have|to|will|would|rather|decided|do|did|can|could|simply|therefore)){0,4}
+    \ (?:refuse|decline|(?:cannot|can['’]t|won['’]t|don['’]t|didn['’]t|haven['’]t|not|unable)
     (?:\ (?:able|going|willing|prepared|actually|really|even))?(?:\ to)?(?:\ be)?
     \ (?:(?:grad|judg|rat|scor|evaluat)(?:e|ed|ing)|assess(?:ed|ing)?|fill|comply|assist|read|seen?|look(?:ed)?\ at)\b
     (?![^.!?\n]{0,60}\b(?:higher|lower|more|less|better|worse|above|below|any|such)\b))
