@@ -156,11 +156,12 @@ def _is_used_end(text: str, start: int, end: int) -> bool:
 
 def _is_used_begin(text: str, start: int, end: int) -> bool:
     """Whether a mark within reasoning begins a block in it: text follows directly, and no quotation mark is before it."""
-    return text[start - 1 : start] not in _QUOTES and (text[end : end + 1] == "\n" or text[end : end + 1].isalnum())
+    after = text[end : end + 1]
+    return (after == "\n" or after.isalnum()) and text[start - 1 : start] not in _QUOTES
 
 
 def _is_ellipsis(block: str) -> bool:
-    return "".join(block.split()) in _ELLIPSES
+    return block != "" and "".join(block.split()) in _ELLIPSES
 
 
 def _begins_something(text: str, at: int) -> bool:
@@ -498,7 +499,7 @@ class VisibleText:
             return ""
         if begin and _MENTION.match(start, begin.end()):
             self._step = self._hold
-        elif begin and begin is mark:
+        elif mark and begin is mark:
             self._pair, self._step, self._has_dropped = kinds[mark[0].lower()][0], self._in_block, True
             self._pending, self._depth, self._dropped = start[mark.end() - 1 :], 1, ""
         elif begin:
