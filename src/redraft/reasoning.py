@@ -294,7 +294,8 @@ def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]
             if mark.is_used:
                 next_used[mark.pair] = n
     begun: dict[str, list[int]] = {mark.pair: [] for mark in marks}
-    for n, mark in enumerate(marks):
+    has_inner = any(mark.is_used and not mark.is_end for mark in marks)
+    for n, mark in enumerate(marks) if has_inner else ():
         if not mark.is_end and (mark.is_used or not begun[mark.pair]):
             begun[mark.pair].append(n)
         elif mark.is_end and mark.is_used and begun[mark.pair]:
