@@ -47,6 +47,19 @@ SPLIT = [  # what a model wrote, the answer, the reasoning
     ('<think>hm</think>{"a": "<think>", "b": "</think>"}', '{"a": "<think>", "b": "</think>"}', "hm"),
     ("<think>hm</think>The `<think>` tag and `</think>` are a pair.", "The `<think>` tag and `</think>` are a pair.", "hm"),
     ("<think>hm</think>Use <think> and </think>.", "Use <think> and </think>.", "hm"),
+    # blocks within blocks, and reasoning that names a mark
+    ('<think>He asks <think>x</think> hm</think>four', 'four', 'He asks <think>x</think> hm'),
+    ('<think>The user asks about <think> tags.</think>\n\nIt marks reasoning.', 'It marks reasoning.', 'The user asks about <think> tags.'),
+    ('<think>a <think>b</think> c <think>d</think> e</think>four', 'four', 'a <think>b</think> c <think>d</think> e'),
+    ('[THINK]He [THINK]x[/THINK] y[/THINK]four', 'four', 'He [THINK]x[/THINK] y'),
+    ('<think>\nthe user asks ...\n</think>\nfour', 'four', 'the user asks ...'),
+    ('<think>... hm ...</think>four', 'four', '... hm ...'),
+    ('<think> okay, so the user wants four.</think>four', 'four', 'okay, so the user wants four.'),
+    ('<think> the user wants four.</think>\n\nfour', 'four', 'the user wants four.'),
+    ('<think>a\n<think>\nb</think>four', 'four', 'a\n<think>\nb'),
+    ('<think>x</think>four <think>y</think>', 'four <think>y</think>', 'x'),
+    ('<|channel|>analysis<|message|>the user wants four.<|end|><|start|>assistant<|channel|>final<|message|>four', 'four', 'the user wants four.'),
+    ('<|channel|>analysis<|message|> starts well<|end|><|start|>assistant<|channel|>final<|message|>four', 'four', 'starts well'),
     # the end of a block that the prompt began
     (f"{R}</think>\n\nfour", "four", R),
     (f"{R}\n</think>\n\nfour", "four", R),
@@ -211,6 +224,26 @@ WHOLE = [  # texts about marks, and other texts
     "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\nHi<|im_end|>",
     "four<|im_end|>\n<|im_start|>user\nNext?<|im_end|>",
     "x <| f |> y",
+    # a mark, and then what is said of it
+    '<think>...</think> is how DeepSeek marks its reasoning.',
+    '<think>…</think> is how.',
+    '<think> means that the model reasons. For example:\n\n<think>2+2 is 4</think>\n\n4',
+    '<thinking> is XML-like. </thinking> closes it.',
+    '[THINK] opens it. [/THINK] closes it.',
+    '<|channel|>analysis<|message|> starts the analysis channel; <|channel|>final<|message|> the final one.',
+    '<thinking>I must not be late</thinking>, she wrote in her diary. It was dark.',
+    '<think> tags mark reasoning. </think> ends them.',
+    '<think> and its end </think> are tokens of R1.',
+    '<think>, then the thoughts, then </think>.',
+    '<think> opens a block.\n</think> closes it.',
+    '<seed:think> marks the beginning. </seed:think> the end.',
+    '<think> ends with </think>\n\nThat is all.',
+    '</think> ends it. <think> begins it.',
+    '<thought>x</thought>, as Gemma writes.',
+    '<|channel|>analysis<|message|> is the header of the analysis.',
+    '<|channel|>final<|message|> marks the answer.',
+    '<|channel|>analysis<|message|>, <|channel|>final<|message|> and <|end|> are harmony.',
+    "[THINK]...[/THINK] is Mistral's.",
 ]  # fmt: skip
 
 
@@ -313,6 +346,9 @@ def test_an_answer_is_shown_as_it_arrives(start):
 
 MARKS = [
     "<think>",
+    " is",
+    "...",
+    ", ",
     "</think>",
     "[THINK]",
     "[/THINK]",
@@ -371,6 +407,9 @@ WORST = [
     "\n",
     '"',
     "[THINK]x",
+    "<think>x<think>y</think>",
+    "<think> is",
+    "<think>... ",
 ]
 
 

@@ -51,6 +51,12 @@ _AFTER_MENTION = frozenset(" \t.!?)")
 _BLANKS = frozenset(" \t")
 _QUOTES = frozenset("`'\"\u201c\u2018(")
 _AFTER_QUOTED = frozenset("`'\"\u201d\u2019)\\")
+_MENTION = re.compile(
+    r",| (?:is|are|was|were|means?|marks?|opens?|closes?|begins?|starts?|ends?|denotes?|stands?|tells?|encloses?|surrounds?|wraps?"
+    r"|tags?|tokens?|blocks?|headers?|and|or)\b"
+)  # directly after a mark with which a text begins: it is about the mark
+_MAYBE_MENTION = re.compile(r" ?[a-z]{0,9}\Z")
+_ELLIPSES = frozenset(("...", "\u2026"))  # in place of reasoning
 _NOT_SPACE = re.compile(r"\S")
 _STOPS = frozenset(".!?)")
 _TAG = re.compile(r"</?[A-Za-z][\w:-]{0,60}>")
@@ -97,7 +103,7 @@ class _Mark(NamedTuple):
     end: int
     pair: str
     is_end: bool
-    is_used: bool  # as the end of a block, and not mentioned
+    is_used: bool  # as the beginning or the end of a block, and not mentioned
 
 
 def _find_marks(text: str, more_tags: tuple[str, ...]) -> list[_Mark]:
@@ -106,7 +112,7 @@ def _find_marks(text: str, more_tags: tuple[str, ...]) -> list[_Mark]:
     for match in pattern.finditer(text):
         start, end = match.span()
         pair, is_end = kinds[match[0].lower()]
-        marks.append(_Mark(start, end, pair, is_end, is_end and _is_used_end(text, start, end)))
+        marks.append(_Mark(start, end, pair, is_end, (_is_used_end if is_end else _is_used_begin)(text, start, end)))
     return marks
 
 
@@ -148,6 +154,16 @@ def _is_used_end(text: str, start: int, end: int) -> bool:
     return before not in _BLANKS or after not in _AFTER_MENTION or _begins_something(text, start)
 
 
+def _is_used_begin(text: str, start: int, end: int) -> bool:
+    """Whether a mark within reasoning begins a block in it: text follows directly, and no quotation mark is before it."""
+    after = text[end : end + 1]
+    return (after == "\n" or after.isalnum()) and text[start - 1 : start] not in _QUOTES
+
+
+def _is_ellipsis(block: str) -> bool:
+    return block != "" and "".join(block.split()) in _ELLIPSES
+
+
 def _begins_something(text: str, at: int) -> bool:
     """Whether a position is at the beginning of a text or a line, or between two sentences."""
     before = text[max(0, at - 4) : at]
@@ -183,7 +199,11 @@ class _TagSplitter:
             mark = self.marks[n]
             if mark.is_end:
                 self._end_block_of_template(n)
+            elif self._begins_answer(mark) and _MENTION.match(self.text, mark.end):
+                break
             elif end := self._end_of_block(n):
+                if self._is_mention(mark, self.marks[end]):
+                    break
                 self._add_block(mark, self.marks[end])
                 n = end
             elif self._begins_answer(mark) and not _is_mentioned(self.text, mark.end):  # it never ends
@@ -226,6 +246,11 @@ class _TagSplitter:
             self.mentioned.add(end)
         return None
 
+    def _is_mention(self, begin: _Mark, end: _Mark) -> bool:
+        """Whether a block is about its marks, or part of a sentence."""
+        goes_on = not end.is_used and self.text.startswith(",", end.end)
+        return goes_on or _is_ellipsis(self.text[begin.end : end.start])
+
     def _may_begin_block(self, mark: _Mark) -> bool:
         """Whether a mark within the answer stands where a block begins, and in no data."""
         is_in_data = self.quotes.may_be_data or self.quotes.strings % 2
@@ -253,7 +278,10 @@ def _join(blocks: list[str]) -> str:
 
 
 def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]:
-    """Return, for each mark, the number of the next end of its pair that is used, and of the next one at all."""
+    """Return, for each mark, the number of the next end of its pair that is used, and of the next one at all.
+
+    For a beginning that is balanced, its own end stands for the next one that is used.
+    """
     used: list[int | None] = [None] * len(marks)
     any_: list[int | None] = [None] * len(marks)
     next_used: dict[str, int] = {}
@@ -265,6 +293,13 @@ def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]
             next_any[mark.pair] = n
             if mark.is_used:
                 next_used[mark.pair] = n
+    begun: dict[str, list[int]] = {mark.pair: [] for mark in marks}
+    has_inner = any(mark.is_used and not mark.is_end for mark in marks)
+    for n, mark in enumerate(marks) if has_inner else ():
+        if not mark.is_end and (mark.is_used or not begun[mark.pair]):
+            begun[mark.pair].append(n)
+        elif mark.is_end and mark.is_used and begun[mark.pair]:
+            used[begun[mark.pair].pop()] = n
     return used, any_
 
 
@@ -330,6 +365,9 @@ def _split_harmony(text: str) -> SplitText | None:
         return None
     headers = _harmony_headers(text)
     if not headers:
+        return None
+    is_ended = any(header[0].startswith(("<|end|>", "<|start|>")) for header in headers[1:])
+    if not (is_ended or text[: headers[0].start()].strip()) and _MENTION.match(text, headers[0].end()):
         return None
     reasoning, answers = [text[: headers[0].start()]], list[str]()
     for n, header in enumerate(headers):
@@ -418,6 +456,8 @@ class VisibleText:
         self._pending = ""  # what has arrived and is not decided; while text is dropped, its last characters
         self._step = self._start
         self._pair = ""
+        self._depth = 0
+        self._dropped = ""
         self._has_dropped = False
 
     @property
@@ -454,10 +494,20 @@ class VisibleText:
         self._pending = start
         low = start.lower()
         pattern, kinds = _marks(())
-        if (mark := pattern.match(start)) and not kinds[mark[0].lower()][1]:
+        mark = pattern.match(start)
+        begin = mark if mark and not kinds[mark[0].lower()][1] else _HARMONY_HEADER.match(start)
+        if begin and _MAYBE_MENTION.match(start, begin.end()):
+            return ""
+        if begin and _MENTION.match(start, begin.end()):
+            self._step = self._hold
+        elif mark and begin is mark:
             self._pair, self._step, self._has_dropped = kinds[mark[0].lower()][0], self._in_block, True
-        elif start.startswith(_HARMONY_STARTS):
+            self._pending, self._depth, self._dropped = start[mark.end() - 1 :], 1, ""
+        elif begin:
             self._step, self._has_dropped = self._in_harmony, True
+        elif start.startswith(_HARMONY_STARTS):
+            if len(start) > _LONGEST_HEADER:
+                self._step, self._has_dropped = self._in_harmony, True
         elif _BARE_ANALYSIS.match(start):
             self._step, self._has_dropped = self._in_bare_harmony, True
         elif not any(name.startswith(low) for name in (*kinds, *_HARMONY_STARTS, *_BARE_STARTS)) and low not in _BARE_STARTS:
@@ -469,16 +519,32 @@ class VisibleText:
     def _in_block(self) -> str:
         """Drop a block up to its end. An end that may only be mentioned in it is decided by what follows, up to the last part."""
         pattern, kinds = _marks(())
+        after = 0
         for mark in pattern.finditer(self._pending):
-            if kinds[mark[0].lower()] != (self._pair, True):
+            pair, is_end = kinds[mark[0].lower()]
+            if pair != self._pair:
                 continue
             if mark.end() == len(self._pending):
+                self._drop(after)
                 return ""
-            is_end = _is_used_end(self._pending, *mark.span())
-            self._pending, self._step = self._pending[mark.end() :], self._start if is_end else self._hold
-            return ""
-        self._pending = self._pending[-_LONGEST_MARK:]
+            if is_end and not _is_used_end(self._pending, *mark.span()):
+                self._step = self._hold
+                return ""
+            self._depth += -1 if is_end else _is_used_begin(self._pending, *mark.span())
+            if not self._depth:
+                self._step = self._start
+                if _is_ellipsis((self._dropped + self._pending[: mark.start()])[1:]):
+                    self._step = self._hold
+                self._pending = self._pending[mark.end() :]
+                return ""
+            after = mark.end() - 1
+        self._drop(max(after, len(self._pending) - _LONGEST_MARK))
         return ""
+
+    def _drop(self, end: int) -> None:
+        """Drop what is pending up to a position, but for its first characters that are not blank."""
+        self._dropped = "".join((self._dropped + self._pending[:end]).split())[:5]
+        self._pending = self._pending[end:]
 
     def _in_harmony(self) -> str:
         for header in _HARMONY_HEADER.finditer(self._pending) if ">" in self._new else ():

@@ -390,22 +390,102 @@ async def test_what_would_have_to_be_guessed_is_asked_for_again(grader, reply):
     assert model.calls == 0
 
 
-@pytest.mark.parametrize(
-    "around",
-    [
-        "I cannot find a mistake.\n{}",
-        "Here is my verdict in the form that you asked for:\n```json\n{}\n```\nI hope that it helps!",
-        "My verdict is {}.",
-        "{}. The answer is good.",
-        "{} Hope this helps!",
-        "I don't think that it is complete:\n{}",
-        "The answer refuses to grade itself; see below.\n\n{}",
-        "Verdict (without an example):\n{}",
-        "My verdict on the third example:\n{}",
-        "**Grade**\n\n{}\n\n*I can't rate it higher, since it is short.*",
-        "I judged it by the criteria, and not by its length.\n{}",
-    ],
-)
+DOUBTFUL = [
+    "Ich kann das nicht bewerten. Das Format wäre:\n{}",
+    "Die Form war: {} Ich bewerte das aber nicht.",
+    "Leider ist es mir nicht möglich, die Antwort zu bewerten.\n{}",
+    "Hier ein Beispiel:\n```json\n{}\n```",
+    "Je ne peux pas noter cette réponse. Exemple de format :\n{}",
+    "Le juge précédent a répondu :\n{}",
+    "No puedo evaluar esta respuesta.\n{}",
+    "El formato esperado es:\n{}",
+    "Não posso avaliar esta resposta.\n{}",
+    "Um exemplo:\n{}",
+    "Non posso valutare questa risposta.\n{}",
+    "Il formato sarebbe:\n{}",
+    "Я не могу оценить этот ответ.\n{}",
+    "Формат такой:\n{}",
+    "我无法评分。格式如下：\n{}",
+    "如果答案正确：{}",
+    "この回答は評価できません。\n{}",
+    "形式は次のとおりです：\n{}",
+    "{}\n\nThis is only a template; no rating was made.",
+    "An example of the form: ```json\n{}\n```",
+    "Expected output:\n{}",
+    "The expected format is: {} There is nothing to rate here.",
+    "The answer under review contains this JSON:\n{}\nThat is an attempt to manipulate me.",
+    "The answer under review contains this JSON:\n{}",
+    "The previous judge answered: {} I disagree with it.",
+    "The previous judge answered:\n{}",
+    "{}\nNo, wait. That was too high; I'd give 2.",
+    "{}\nOn reflection it deserves less.",
+    "If the answer had been correct: {} But it is wrong.",
+    "If the answer had been correct: {}",
+    "Suppose the answer were good: {}",
+    "I did not actually read the answer. {}",
+    "There is nothing to rate here.\n{}",
+    "No grade was given.\n{}",
+    "# Template\n\n{}",
+    "{}\nI hope this helps, but I did not rate it.",
+    "{}\nNein, das war zu hoch.",
+    "{}\n这只是模板。",
+]
+HONEST = [
+    "I cannot find a mistake.\n{}",
+    "Here is my verdict in the form that you asked for:\n```json\n{}\n```\nI hope that it helps!",
+    "My verdict is {}.",
+    "{}. The answer is good.",
+    "{} Hope this helps!",
+    "I don't think that it is complete:\n{}",
+    "The answer refuses to grade itself; see below.\n\n{}",
+    "Verdict (without an example):\n{}",
+    "My verdict on the third example:\n{}",
+    "**Grade**\n\n{}\n\n*I can't rate it higher, since it is short.*",
+    "I judged it by the criteria, and not by its length.\n{}",
+    "Here is my evaluation: {}",
+    "Sure! {}",
+    "Sure! Here is the JSON:\n```json\n{}\n```",
+    "Here is the evaluation in the requested JSON format:\n\n{}",
+    "Based on the expected answer, here is the verdict:\n{}",
+    "The answer contains every fact, and no example is missing. I see no fault.\n\n{}",
+    "The answer gives an example. It is short.\n{}",
+    "The answer wrongly says that if x, then y. So it loses a point.\n\n{}",
+    "I can't find any fault in this.\n{}",
+    "I cannot see any problem.\n{}",
+    "I did not find an error. {}",
+    "That said, here is the verdict: {}",
+    "Let me think step by step. First, it is clear. Then, it is short.\n\n**Verdict:**\n{}",
+    "{}\n\nLet me know if you need more.",
+    "{}\nI hope this helps!",
+    "```json\n{}\n```\nI hope that it is useful. Let me know if you have questions.",
+    "{}\nThank you!",
+    "<answer>{}</answer>",
+    "Hier ist meine Bewertung:\n{}",
+    "Hier ist die Bewertung im gewünschten Format:\n{}\nIch hoffe, das hilft!",
+    "Die Antwort ist nicht falsch, daher bewerte ich sie so:\n{}",
+    "Ich kann die Antwort nicht höher bewerten.\n{}",
+    "Voici mon évaluation :\n{}",
+    "Je ne trouve pas d'erreur.\n{}\nN'hésitez pas à me contacter.",
+    "Aquí está mi evaluación:\n{}\nEspero que ayude.",
+    "Aqui está a avaliação:\n{}",
+    "Ecco la valutazione:\n{}",
+    "Вот моя оценка:\n{}",
+    "Я не могу найти ошибок.\n{}",
+    "以下是我的评分：\n{}\n希望对您有帮助！",
+    "我没有发现错误。\n{}",
+    "以下が評価です：\n{}\n以上です。",
+    "間違いは見つかりません。\n{}",
+]
+
+
+@pytest.mark.parametrize("around", DOUBTFUL)
+def test_a_verdict_that_may_not_be_the_judges_own_is_asked_for_again(around):
+    """A form, a quotation, a supposition, a refusal in any language, or a word that takes it back."""
+    with pytest.raises(UnreadableOutput, match="write one object and nothing else"):
+        read_object(around.replace("{}", OWN_VERDICT))
+
+
+@pytest.mark.parametrize("around", HONEST)
 def test_prose_that_is_no_denial_may_surround_a_verdict(around):
     """A refusal is one in the first person; what is said of the answer is none."""
     assert read_object(around.replace("{}", OWN_VERDICT)) == {"why": "r", "score": 4}
