@@ -249,101 +249,24 @@ REFUSAL = re.compile(
     |(?:only|just|merely)\ an?\ (?:example|template|placeholder|illustration|sample)\b)""",
     re.VERBOSE,
 )
-SENTENCE_END = re.compile(r"[.!?](?:\s|$)|[。！？]")
-CLAUSE_END = re.compile(r"[.!?,;:\n。！？，；：、]+")
-GRADING = (
-    *(
-        "bewert",
-        "benot",
-        "beurteil",
-        "évalu",
-        "noter",
-        "juger",
-        "evaluar",
-        "evalú",
-        "calific",
-        "puntu",
-        "valorar",
-        "juzgar",
-        "avali",
-    ),
-    *("pontu", "julgar", "classificar", "valut", "giudic", "оцен", "评分", "评价", "评估", "评判", "評分", "評価", "打分", "採点"),
-)  # words for judging, and words that deny, in languages other than English
-NEGATION = frozenset(
-    [
-        *("nicht", "kein", "keine", "keinen", "unmöglich", "ne", "n", "pas", "impossible", "incapable", "no", "imposible"),
-        *("não", "impossível", "non", "impossibile", "не", "невозможно", "нельзя"),
-    ]
-)
-NEGATION_WITHIN = ("无", "無", "不", "未", "没有", "ません", "ない")
-REFUSING = (
-    *(
-        "nicht möglich",
-        "nicht in der Lage",
-        "lehne ",
-        "verweigere",
-        "pas en mesure",
-        "refuse de ",
-        "refuse d'",
-        "me niego",
-        "recuso a",
-    ),
-    *("rifiuto di", "отказываюсь", "拒绝", "拒絕", "お断り", "拒否します"),
-)
-WORD = re.compile(r"\w+")
-COMPARED = re.compile(
-    r"höher|tiefer|besser|schlechter|\bplus\b|\bmoins\b|\bm[áa]s\b|\bmais\b|\bpiù\b|\bmeno|выше|ниже|更", re.IGNORECASE
-)
-"""Judges say also that they cannot rate an answer higher."""
+SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 AS_ASKED = re.compile(
-    r"\b(?:in|im|to|per|using|au|en|no|nel|em|al|with|follow\w*|match\w*)\s(?:(?!the\b)[\w-]+\s"
-    r"|the\s){0,1}(?:(?!the\b)[\w-]+\s){0,2}"
-    r"(?:form|formato?|schema|structure)\b|\bmy (?:verdict|evaluation|rating|grade|assessment|judge?ment)\b.*|^\W*verdict\b.*",
-    re.IGNORECASE,
-)
-FORM = re.compile(
-    r"\b(?:forms?|formato?s?|templates?|schema|schéma|examples?|samples?|placeholders?|illustration|expected (?:output"
-    r"|json|result|verdict|reply"
-    r"|response)|Vorlage|Muster|Beispiel\w*|erwartete\w*|modèle|exemple|attendue?s?|plantilla|ejemplo|esperad[oa]|modelo"
-    r"|exemplo|modello|esempio"
-    r"|attes[oa]|previsto|шаблон\w*|пример\w*|формат|форма|ожидаем\w*|образец)\b"
-    r"|(?:格式|形式|フォーマット|書式|様式)(?=如下|[是为為应應はが:：]|\W*$)|模板|[示样樣范範]例|例如|例えば"
-    r"|例(?=[はが:：]|\W*$)|[预預]期|テンプレート|期待",
-    re.IGNORECASE,
+    r"\b(?:in|im|to|per|with|following|matching) (?:[\w-]+ ){0,3}?(?:form|format|schema)\b|\bmy \w+\b.*", re.IGNORECASE
 )
 NOT_MINE = re.compile(
-    r"\b(?:contain(?:s|ed)|includes|says|(?<!that )said|claims|quot(?:e[sd]?|ing|ation)|inject\w*|attempt\w*"
-    r"|manipulat\w*|previous\w*|earlier"
-    r"|answered|replied|wrote|if|suppos(?:e|ing)|assum(?:e|ing)|imagine|hypothetical\w*|pretend\w*|had been|would have|otherwise"
-    r"|enth[äi]e?lt|sagt|schrieb|antwortete|zitier\w*|vor(?:her)?ig\w*|frühere\w*|wenn|falls|wäre|hätte|würde|angenommen"
-    r"|contient|contenait|dit|écrit|répondu|précédente?|si (?:la|le|l['’]|cette|il|elle)|supposons|imaginons|aurait|serait"
-    r"|contiene|dice|respondió|escribió|anterior|supong\w*|sería|hubiera|habría|fuera|contém|diz|respondeu|escreveu"
-    r"|suponh\w*|se a|seria|fosse"
-    r"|teria|rispos\w+|scritto|precedente|suppon\w*|se la|sarebbe|avrebbe"
-    r"|содержит|говорит|ответил\w*|написал\w*|предыдущ\w*|если|предполож\w*|допустим|бы|цитат\w*)\b"
-    r"|包含|写道|寫道|上一|之前|前一|如果|假[如设設]|引用|含ま|書い|前の|以前|もし|仮に|なら|れば",
-    re.IGNORECASE,
-)
-COURTESY = re.compile(
-    r"""(?:<think>[^<]*+\Z|</?[\w-]{1,20}>|[^\w<]++|[<_]|(?:(?:I\ )?hope|let\ me\ know|feel\ free|please\ let
-    |that(?:['’]s|\ is)\ (?:all|my)|all\ the\ best|best|thanks?
-    |kind\ regards|done|end\ of|good\ luck|cheers|if\ you|would\ you|is\ there|happy\ to|I['’]?\ ?a?m\ happy|th(?:is
-    |ese)\ (?:is|are|concludes)\ my
-    |I(?:\ have|['’]ve)?\ (?:evaluated|graded|rated|judged|scored|compared)|I\ (?:cannot|can['’]t)\ \w+\ it\ (?:higher|lower)
-    |th(?:e|is)\ (?:answer|response)\ (?:is|was|has)|ich\ hoffe|(?:viele|beste)\ grüße|lass|gerne|das\ ist\ alles|danke
-    |bei\ (?:weiteren\ )?fragen
-    |wenn\ (?:du|sie)|falls\ (?:du|sie)|j['’]espère|n['’]hésite[zs]?\ pas|merci|c['’]est\ tout|si\ vous|espero
-    |gracias|si\ necesita|eso\ es\ todo
-    |obrigad|se\ precisar|isso\ é\ tudo|spero|grazie|se\ (?:hai|ha)\ bisogno|è\ tutto|надеюсь|спасибо|если\ (?:у\ вас
-    |вам)|это\ вс[её]
-    |希望|如有|如果您|谢谢|謝謝|以上|请告诉|如需|お役に立|ご質問|ありがとう|何か|よろしく)(?![^.!?。！？\n]*(?:\d
-    |\b(?:but|not|never|no|none|wait|instead
-    |actually|however|though|example|template|form|attempt|disagree|if\ it|had|would\ have|should|aber|nicht|kein\w*
-    |mais|pas|pero|mas|ma|non|não
-    |но|не)\b|n['’]t\b|[但不无無]|しかし|ません))[^.!?。！？\n]*+)*+""",
+    r"""\b(?:forms?|formats?|templates?|schema|examples?|samples?|placeholders?|illustration|expected\ (?!answer)|contain(?:s|ed)
+    |includes|says|claims|quot(?:e[sd]?|ing|ation)|inject\w*|attempt\w*|manipulat\w*|previous\w*|earlier
+    |answered|replied|wrote|if|suppos(?:e|ing)|assum(?:e|ing)|imagine|hypothetical\w*|pretend\w*|had\ been|would\ have|otherwise)\b""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""What may stand after an object: signs, tags, and sentences that begin with a courtesy or are about the answer."""
+"""In the lead-in of an object: it is a form, a quotation or a supposition."""
+TAKEN_BACK = re.compile(
+    r"""\b(?:disagree|manipulat\w*|inject\w*|template|placeholder|is\ an?\ (?:example|attempt)\b|no,?\ wait
+    |on\ (?:second\ thought|reflection)|too\ (?:high|low|generous|harsh)|I['’]d\ (?:rather\ )?give|not\ (?:my|a)\ (?:verdict|rating|grade)|but\ it\ is\ wrong)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""In the text after an object: it is no verdict, or no longer one."""
+SENTENCE_GOES_ON = re.compile(r"[ \t]*+(?:-[ \t]|[^\W\d_])")
 
 
 class UnreadableOutput(ValueError):
@@ -391,18 +314,19 @@ def without_thinking(text: str) -> str:
 def _check_not_embedded(before: str, after: str) -> None:
     """Raise UnreadableOutput for an object within a quotation, a sentence, a list, a call, or nested code blocks.
 
-    Also for one that is introduced as a form, a quotation or a supposition, for one beside a refusal to judge, and for one with
-    words after it that are no COURTESY. In doubt the judge is asked again.
+    Also for one that is introduced as a form, a quotation or a supposition, for one that is taken back, and for one beside a
+    refusal to judge, in English. In doubt the judge is asked again.
     """
     lead = before.rstrip()
     is_negated = lead.endswith("!") and (lead == before or not lead[-2:-1].isalnum())
     if is_negated or lead.endswith(EMBEDDED_PREFIXES) or after.lstrip().startswith(EMBEDDED_SUFFIXES) or before.count('"') % 2:
         raise UnreadableOutput("the JSON object is part of something else; write one object and nothing else")
-    if not COURTESY.fullmatch(after):
-        raise UnreadableOutput("there is text after the JSON object; write one object and nothing else")
-    if NO_VERDICT.search(before[-80:]) or _is_introduced_as_another(before):
+    continues = SENTENCE_GOES_ON.match(after)
+    if (continues and not continues[0][-1].isupper()) or NO_VERDICT.search(before[-80:]):
+        raise UnreadableOutput("the JSON object is part of a sentence; write one object and nothing else")
+    if _is_introduced_as_another(before) or TAKEN_BACK.search(after):
         raise UnreadableOutput("the JSON object may not be your verdict; write one object and nothing else")
-    if REFUSAL.search(before) or any(map(before.__contains__, REFUSING)) or _denies_judging(before.lower()):
+    if REFUSAL.search(before) or REFUSAL.search(after):
         raise UnreadableOutput("there is a refusal beside the JSON object; write one object and nothing else")
     fenced = False
     for fence in FENCE.finditer(before):
@@ -415,18 +339,7 @@ def _is_introduced_as_another(before: str) -> bool:
     """Whether the last words before an object, which end no sentence, name a form, a quotation or a supposition."""
     lines = [line for line in before[-2000:].splitlines() if line.strip() and not FENCE.match(line)]
     lead = SENTENCE_END.split(lines[-1].rstrip())[-1] if lines else ""
-    return NOT_MINE.search(lead) is not None or FORM.search(AS_ASKED.sub("", lead)) is not None
-
-
-def _denies_judging(text: str) -> bool:
-    """Whether a clause of a text in lower case says, in another language than English, that nothing is judged."""
-    if not any(map(text.__contains__, GRADING)):
-        return False
-    for clause in CLAUSE_END.split(text):
-        denies = any(map(clause.__contains__, NEGATION_WITHIN)) or not NEGATION.isdisjoint(WORD.findall(clause))
-        if denies and any(map(clause.__contains__, GRADING)) and not COMPARED.search(clause):
-            return True
-    return False
+    return NOT_MINE.search(AS_ASKED.sub("", lead)) is not None
 
 
 def _parse_object_at(text: str, start: int) -> tuple[dict[str, Any], int]:
