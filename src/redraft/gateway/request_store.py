@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -119,9 +119,9 @@ class RequestStore:
         self._is_warned = False  # and not told yet that writing works again
         self._wake_maintenance: Callable[[], object] = lambda: None
         make_folder(folder)
-        self._journal = _open_journal(folder / JOURNAL)
-        try:
-            self._table = RequestTable(folder / TABLE, self.report)
+        with ExitStack() as opened:  # nothing stays open after an error
+            self._journal = opened.enter_context(closing(_open_journal(folder / JOURNAL)))
+            self._table = opened.enter_context(closing(RequestTable(folder / TABLE, self.report)))
             self._purge_error: StoreError | None = None
             self._open_requests: dict[str, RequestRecorder] = {}
             runs = self._journal.runs()
@@ -129,9 +129,7 @@ class RequestStore:
             self._remains = {run.name: at for run in runs if (at := run.metadata.get(REMAINS))}  # by model
             self._compact_after = -inf
             self._close_interrupted()
-        except BaseException:
-            self._journal.close()
-            raise
+            opened.pop_all()
 
     @property
     def problem(self) -> str:

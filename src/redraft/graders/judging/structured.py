@@ -255,14 +255,15 @@ AS_ASKED = re.compile(
 )
 NOT_MINE = re.compile(
     r"""\b(?:forms?|formats?|templates?|schema|examples?|samples?|placeholders?|illustration|expected\ (?!answer)|contain(?:s|ed)
-    |includes|says|claims|quot(?:e[sd]?|ing|ation)|inject\w*|attempt\w*|manipulat\w*|previous\w*|earlier
-    |answered|replied|wrote|if|suppos(?:e|ing)|assum(?:e|ing)|imagine|hypothetical\w*|pretend\w*|had\ been|would\ have|otherwise)\b""",
+    |includes|says|claims|quot(?:e[sd]?|ing|ation)|inject\w*|attempt\w*|manipulat\w*|previous\w*|earlier|answered|replied
+    |wrote|if|suppos(?:e|ing)|assum(?:e|ing)|imagine|hypothetical\w*|pretend\w*|had\ been|would\ have|otherwise)\b""",
     re.VERBOSE | re.IGNORECASE,
 )
 """In the lead-in of an object: it is a form, a quotation or a supposition."""
 TAKEN_BACK = re.compile(
     r"""\b(?:disagree|manipulat\w*|inject\w*|template|placeholder|is\ an?\ (?:example|attempt)\b|no,?\ wait
-    |on\ (?:second\ thought|reflection)|too\ (?:high|low|generous|harsh)|I['’]d\ (?:rather\ )?give|not\ (?:my|a)\ (?:verdict|rating|grade)|but\ it\ is\ wrong)""",
+    |on\ (?:second\ thought|reflection)|too\ (?:high|low|generous|harsh)|I['’]d\ (?:rather\ )?give
+    |not\ (?:my|a)\ (?:verdict|rating|grade)|but\ it\ is\ wrong)""",
     re.VERBOSE | re.IGNORECASE,
 )
 """In the text after an object: it is no verdict, or no longer one."""
