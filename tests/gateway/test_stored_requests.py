@@ -258,7 +258,7 @@ def test_kill_in_the_middle(tmp_path, upstream):
             for model, ids in done.items():
                 ids += [gateway.ask(model)[0] for _ in range(5)]
             arrived = upstream.hold(upstream.calls)
-            waiting = threading.Thread(target=lambda: pytest.raises(Exception, gateway.ask, "refine/full"))  # noqa: B023
+            waiting = threading.Thread(target=pytest.raises, args=(Exception, gateway.ask, "refine/full"))
             waiting.start()
             assert arrived.wait(60)
             code, _ = gateway.end(signal.SIGKILL)

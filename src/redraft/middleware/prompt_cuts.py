@@ -13,11 +13,9 @@ the drawn tokens. (Bytes as they are say little: 5 in prose, 10 in Thai, 1,000 i
 
 from __future__ import annotations
 
-import sys
 import warnings
 import zlib
 from dataclasses import replace
-from types import FrameType
 
 from ..core.task import message_text
 from ..errors import ContextLengthError
@@ -36,7 +34,6 @@ ADVICE = (
 
 
 _warned_of: set[str] = set()
-INNER_MODULES = {__name__.partition(".")[0], "asyncio", "concurrent", "contextlib", "threading"}
 
 
 def notice_cut_prompts(call: Call, endpoint: str) -> Call:
@@ -57,22 +54,13 @@ def notice_cut_prompts(call: Call, endpoint: str) -> Call:
         what = f"{CUT}: it read {tokens:,} tokens of a prompt of {utf8_size(texts):,} bytes"
         if endpoint not in _warned_of:
             _warned_of.add(endpoint)
-            warnings.warn(f"{endpoint}: {what}; {ADVICE}", stacklevel=1 + _frames_to_user())
+            warnings.warn(f"{endpoint}: {what}; {ADVICE}", stacklevel=2)
         if not request.is_generation:
             message = f"{endpoint}: {what}, so the model has not seen all of the question; give it a larger window"
             raise ContextLengthError(message, usage=reply.usage)
         return replace(reply, note="; ".join(filter(None, [reply.note, what])))
 
     return call_noticing_cuts
-
-
-def _frames_to_user() -> int:
-    """Return how many frames above its caller the code of the user is that runs the event loop; if none does, one too many."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    number = 0
-    while frame and frame.f_globals.get("__name__", "").partition(".")[0] in INNER_MODULES:
-        frame, number = frame.f_back, number + 1
-    return number
 
 
 def sent_texts(request: Request) -> str:
