@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hostile import ATOMS, SHAPES, Operation, cpu_seconds, hostile, operations
-from redraft.compute import IN_PROCESS, run
+from redraft.compute.pool import IN_PROCESS, run
 from redraft.errors import ComputeLimitError, RedraftError
 from redraft.requirements.spec import AT_ONCE
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Judge, Task, refine, refine_many
-from redraft.middleware import BudgetTracker, meter, with_cost
+from redraft.middleware import BudgetTracker
+from redraft.middleware.metering import meter, with_cost
 from redraft.middleware.retry import retry
 from redraft.middleware import EndpointLimiter, limit_endpoint
 from redraft.middleware.budget import EXCESS_TEXT

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import compute_jobs as jobs
-from redraft.compute import pool, run, run_sync
+from redraft.compute import pool
+from redraft.compute.pool import run, run_sync
 from redraft.errors import ComputeLimitError, ConfigError, RedraftError
 
 SAID = dict(failure_text="it could not be done", text_length=12_345)
@@ -139,7 +140,8 @@ PARENT = """
 import sys, threading, time
 sys.path.insert(0, {tests!r})
 import compute_jobs as jobs
-from redraft.compute import pool, run_sync
+from redraft.compute import pool
+from redraft.compute.pool import run_sync
 said = dict(failure_text="", text_length=0)
 print(run_sync(jobs.process, **said), flush=True)
 for _ in range({busy}):
@@ -196,7 +198,8 @@ import asyncio, os, signal, sys, threading, time
 sys.path.insert(0, {tests!r})
 import compute_jobs as jobs
 from redraft import Budget, ScriptedModel, refine_sync
-from redraft.compute import IN_PROCESS, pool, run_sync
+from redraft.compute import pool
+from redraft.compute.pool import IN_PROCESS, run_sync
 from redraft.requirements import parse
 said = dict(failure_text="", text_length=0)
 LONG = "Some words of it. " * IN_PROCESS

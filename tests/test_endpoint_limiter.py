@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.middleware import Budget, EndpointCapabilities, EndpointLimiter, BudgetTracker, limit_endpoint, meter
+from redraft.middleware import Budget, EndpointCapabilities, EndpointLimiter, BudgetTracker, limit_endpoint
+from redraft.middleware.metering import meter
 from redraft.middleware.adapt import adapt
 from redraft.models.http_client import malformed_response
 from redraft.middleware.retry import retry

@@ -224,7 +224,7 @@ def test_cpu_time_is_linear_in_the_text_or_limited(texts_drawn):
     """In a sample of the benchmark four times the text takes at most about four times the CPU time, or there is no score."""
     from hostile import cpu_seconds, operations
 
-    from redraft.compute import run_sync
+    from redraft.compute.pool import run_sync
 
     def seconds(operation, text, size):
         try:

@@ -5,16 +5,11 @@ import dataclasses
 
 import pytest
 
-from redraft.middleware import (
-    Budget,
-    ConcurrencyLimit,
-    BudgetTracker,
-    cache_key,
-    limit_concurrency,
-    meter,
-    with_cost,
-    enforce_deadline,
-)
+from redraft.middleware import Budget, BudgetTracker
+from redraft.middleware.cache import cache_key
+from redraft.middleware.concurrency import ConcurrencyLimit, limit_concurrency
+from redraft.middleware.metering import meter, with_cost
+from redraft.middleware.timeout import enforce_deadline
 from redraft.middleware.cache import cache
 from redraft.middleware.observe import observe
 from redraft.middleware.retry import retry

@@ -27,7 +27,8 @@ from redraft.protocols import Reply, ToolCall
 from redraft.core.records import Outcome
 from redraft.core.trace import PanelGrader
 from redraft.errors import ConfigError, RedraftError, StoreError
-from redraft.export import Provenance, export
+from redraft.export.formats import Provenance
+from redraft.export.writer import export
 from redraft.export.formats import FORMATS, ExportConfig
 from redraft.storage.journal import Journal
 from redraft.models import Chat

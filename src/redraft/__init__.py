@@ -8,8 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .lazy_imports import attribute_loader
-
 if TYPE_CHECKING:
     from . import comparison as comparison
     from . import errors as errors
@@ -104,15 +102,14 @@ __all__ = [
 ]
 
 
-_load = attribute_loader(__name__, _LAZY_MODULES)
-
-
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name in _MOVED_NAMES:
         raise AttributeError(f"redraft.{name} is in redraft.{_MOVED_NAMES[name]}")
-    return _load(name)
+    from .lazy_imports import attribute_loader
+
+    return attribute_loader(__name__, _LAZY_MODULES)(name)
 
 
 def __dir__() -> list[str]:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import ConfigError
 from .jsontext import dumps
-from .middleware import BudgetTracker, ConcurrencyLimit, EndpointCapabilities, limit_concurrency, meter, with_cost
+from .middleware import BudgetTracker, EndpointCapabilities
 from .middleware.adapt import adapt
 from .middleware.cache import cache
 from .middleware.call_costs import CostEstimator
+from .middleware.concurrency import ConcurrencyLimit, limit_concurrency
 from .middleware.messages import checked_reply, offer_own_tools
+from .middleware.metering import meter, with_cost
 from .middleware.prompt_cuts import notice_cut_prompts
 from .middleware.retry import retry
 from .middleware.timeout import MAX_WAIT, timeout
@@ -30,7 +32,8 @@ from .options import Options
 from .parameters import SAMPLING, merge_parameters, without_sampling
 from .perform import ModelClient
 from .protocols import Call, Model, Reply, Request
-from .telemetry import call_target, record_calls
+from .telemetry import record_calls
+from .telemetry.attributes import call_target
 
 if TYPE_CHECKING:
     from .middleware.failover import Availability

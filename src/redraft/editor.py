@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from .checks import is_blank
-from .compute import IN_PROCESS, run
+from .compute.pool import IN_PROCESS, run
 from .errors import ComputeLimitError
 from .own_code import fingerprint_name, is_own
 from .protocols import Check, Edit, Requirement

@@ -23,8 +23,9 @@ from .core.task import Message, Task, as_messages
 from .error_text import error_text
 from .errors import BudgetExhaustedError, ConfigError, RedraftError, error_name
 from .graders.base import retry_once
-from .middleware import enforce_deadline, wait_for_room
 from .middleware.call_costs import CostEstimator, Pricing
+from .middleware.shortage import wait_for_room
+from .middleware.timeout import enforce_deadline
 from .protocols import Call, Comparer, Edit, Editor, Grader, Perform, Reply, Request, Requirement
 from .text import format_duration
 from .threads import run_in_thread, run_in_thread_if_large

@@ -17,7 +17,8 @@ from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError, RedraftError
 from redraft.jsontext import dumps_text
-from redraft.export import Provenance, export
+from redraft.export.formats import Provenance
+from redraft.export.writer import export
 from redraft.export.formats import FORMATS, TraceExamples, NotExportable, ExportConfig, types_of
 
 JUDGE = (PanelGrader("judge"),)
@@ -606,7 +607,8 @@ from types import SimpleNamespace
 from redraft.core.records import Candidate, Feedback
 from redraft.core.trace import PanelGrader, Trace
 from redraft.core.task import Task
-from redraft.export import Provenance, export
+from redraft.export.formats import Provenance
+from redraft.export.writer import export
 from redraft.export.formats import ExportConfig
 
 def rows():

@@ -17,7 +17,7 @@ from redraft import ScriptedModel, Task, refine
 from redraft.quality.priors import Priors
 from redraft.core.records import Candidate
 from redraft.core.trace import Trace
-from redraft.tables import open_output
+from redraft.tables.writers import open_output
 from redraft.errors import StoreError
 from redraft.export.writer import open_drafts
 from redraft.storage import Journal, JsonlStore, read_trace, salvage, write_atomic
@@ -258,7 +258,7 @@ def check_that_a_lock_is_exclusive(tmp_path):
 
 WRITING = """
 import sys
-from redraft.tables import open_output
+from redraft.tables.writers import open_output
 from redraft.export.writer import open_drafts
 
 def put(output):

@@ -15,7 +15,9 @@ from threading import Thread
 import pytest
 
 import redraft
-from redraft.tables import Row, ReadInterrupted, open_source
+from redraft.tables import Row
+from redraft.tables.sources import open_source
+from redraft.tables.spool import ReadInterrupted
 from redraft.errors import ConfigError, StoreError
 
 
@@ -246,7 +248,8 @@ def test_silent_stdin_can_be_stopped(tmp_path):
     """The process ends, and no file is left in the folder."""
     script = """
 import sys
-from redraft.tables import ReadInterrupted, open_source
+from redraft.tables.sources import open_source
+from redraft.tables.spool import ReadInterrupted
 
 looks = iter([False] * 3)
 try:
@@ -479,7 +482,9 @@ def test_library_that_runs_scripts_is_rejected(folder_with_script, spec):
     Path("old").mkdir()
     Path("old/datasets.py").write_text(OLD)
     Path("plain").mkdir()
-    code = f"import sys; sys.path.insert(0, 'old'); from redraft.tables import open_source; list(open_source({spec!r}).rows())"
+    code = (
+        f"import sys; sys.path.insert(0, 'old'); from redraft.tables.sources import open_source; list(open_source({spec!r}).rows())"
+    )
     ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
     assert "datasets 3.6.0 runs Python code from the folder of a dataset; version 4 does not" in ended.stderr
     assert not folder_with_script.exists()

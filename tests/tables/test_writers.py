@@ -17,7 +17,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from redraft.tables import iter_rows, merge_columns, open_output, result_column_names, spool
+from redraft.tables import iter_rows, spool
+from redraft.tables.writers import merge_columns, open_output, result_column_names
 from redraft.tables import table_writers as tables
 from redraft.errors import ConfigError, StoreError
 

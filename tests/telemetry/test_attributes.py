@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.telemetry import call_target
+from redraft.telemetry.attributes import call_target
 from redraft.telemetry.attributes import MAX_CONTENT, answer_data, as_json, clean, message_data
 
 

@@ -10,7 +10,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 import redraft
 from redraft.gateway.exchange import GatewayError
 from redraft.models import ScriptedModel
-from redraft.telemetry import annotate, call_target, outgoing_headers, record_forwarded_call
+from redraft.telemetry import annotate, outgoing_headers, record_forwarded_call
+from redraft.telemetry.attributes import call_target
 from redraft.telemetry.requests import RequestSpans
 from redraft.usage import Usage
 

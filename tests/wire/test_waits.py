@@ -413,7 +413,8 @@ def test_the_limiter_of_a_batch_waits_too():
 
 def test_a_row_does_not_wait_beyond_its_deadline():
     """In a batch, whose endpoint would wait for hours, the error comes at once."""
-    from redraft.middleware import EndpointLimiter, enforce_deadline, limit_endpoint
+    from redraft.middleware import EndpointLimiter, limit_endpoint
+    from redraft.middleware.timeout import enforce_deadline
 
     server = Server((429, google(retry_info("2h"))))
 

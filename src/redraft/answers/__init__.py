@@ -17,17 +17,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy_imports import attribute_loader
-from .base import AnswerForm, InvalidAnswer
-from .forms import as_answer_form
-from .grader import AnswerGrader
 
 if TYPE_CHECKING:
+    from .base import AnswerForm, InvalidAnswer
     from .code import CodeAnswer
+    from .forms import as_answer_form
+    from .grader import AnswerGrader
     from .json_forms import JsonAnswer, SchemaAnswer, TypedAnswer
 else:
     __getattr__ = attribute_loader(
         __name__,
-        {"CodeAnswer": "code", "JsonAnswer": "json_forms", "SchemaAnswer": "json_forms", "TypedAnswer": "json_forms"},
+        {
+            "AnswerForm": "base",
+            "AnswerGrader": "grader",
+            "CodeAnswer": "code",
+            "InvalidAnswer": "base",
+            "JsonAnswer": "json_forms",
+            "SchemaAnswer": "json_forms",
+            "TypedAnswer": "json_forms",
+            "as_answer_form": "forms",
+        },
     )
 
 __all__ = [

@@ -14,7 +14,7 @@ from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
 from .. import checks
-from ..compute import IN_PROCESS, run_sync
+from ..compute.pool import IN_PROCESS, run_sync
 from ..core.prompts import SCHEMA_HEADING
 from ..error_text import error_text
 from ..errors import ComputeLimitError, ConfigError

@@ -20,8 +20,6 @@ from .. import __version__
 from ..checks import unknown_name_message
 from ..descriptors import prepare_process
 from ..garbage import collect_rarely
-from .errors import exit_code_of
-from .output import messages_are_json, use_json_messages, warning
 
 COMMANDS = {  # with their short help, so that `redraft --help` lists them without importing them
     "run": "Refine one answer.",
@@ -72,6 +70,8 @@ class LazyGroup(click.Group):
         """Choose the format of messages before any argument is parsed, since that may fail."""
         options = list(takewhile(lambda arg: arg != "--", args))
         if "--log-format=json" in options or ("--log-format", "json") in pairwise(options):
+            from .output import use_json_messages
+
             use_json_messages()
         return super().parse_args(ctx, args)
 
@@ -86,6 +86,8 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
+            from .output import messages_are_json
+
             if messages_are_json():
                 raise click.Abort from error
             raise
@@ -109,12 +111,15 @@ def program(ctx: click.Context) -> None:
     """Improve LLM answers: draft, grade, give feedback, redraft, and keep the best answer, with the scores as evidence."""
     if ctx.invoked_subcommand in WORKING_COMMANDS and any(name.startswith(TELEMETRY_SWITCHES) for name in os.environ):
         from ..telemetry.environment import telemetry_from_environment
+        from .output import warning
 
         ctx.with_resource(telemetry_from_environment(warning))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return the exit code. Without `argv` the process is that of the command line."""
+    from .errors import exit_code_of
+
     if argv is None:
         prepare_process()
         if SERVERS.isdisjoint(sys.argv[1:2]):

@@ -5,10 +5,32 @@
 
 from __future__ import annotations
 
-from .editor import CodeRepair, PythonEditor
-from .report import TestReport, TestResult
-from .runner import arun_tests, run_tests
-from .tests import CallTest, CodeTest, StdioTest, Tests, parse_tests
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import attribute_loader
+
+if TYPE_CHECKING:
+    from .editor import CodeRepair, PythonEditor
+    from .report import TestReport, TestResult
+    from .runner import arun_tests, run_tests
+    from .tests import CallTest, CodeTest, StdioTest, Tests, parse_tests
+else:
+    __getattr__ = attribute_loader(
+        __name__,
+        {
+            "CallTest": "tests",
+            "CodeRepair": "editor",
+            "CodeTest": "tests",
+            "PythonEditor": "editor",
+            "StdioTest": "tests",
+            "TestReport": "report",
+            "TestResult": "report",
+            "Tests": "tests",
+            "arun_tests": "runner",
+            "parse_tests": "tests",
+            "run_tests": "runner",
+        },
+    )
 
 __all__ = [
     "CallTest",

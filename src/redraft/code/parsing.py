@@ -10,7 +10,7 @@ import ast
 import warnings
 from functools import lru_cache
 
-from ..compute import run_sync
+from ..compute.pool import run_sync
 from ..errors import ComputeLimitError
 from .source import PARSER_ERRORS
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from ..compute import run, run_sync
+from ..compute.pool import run, run_sync
 from ..errors import ComputeLimitError
 from .imports import foreign_names, missing_imports, undefined_names
 from .mutations import Hints, mutants

@@ -6,9 +6,3 @@ library that holds the interpreter's lock blocks every other thread and the even
 
 `pool` manages the workers, `worker` runs in one.
 """
-
-from __future__ import annotations
-
-from .pool import IN_PROCESS, run, run_on_texts, run_sync
-
-__all__ = ["IN_PROCESS", "run", "run_on_texts", "run_sync"]

@@ -25,7 +25,8 @@ from ..core.records import Failure
 from ..errors import ERROR_TYPES, ModelError
 from ..jsontext import dumps
 from ..log import log
-from ..telemetry import annotate, call_target, record_forwarded_call
+from ..telemetry import annotate, record_forwarded_call
+from ..telemetry.attributes import call_target
 from ..usage import CallLedger, Usage
 from .admission import Admission
 from .answer_memory import AnswerMemory

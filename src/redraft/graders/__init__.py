@@ -8,18 +8,17 @@ graders with a name are in the `registry`. Graders and the table of their names 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..lazy_imports import attribute_loader
-from .base import FunctionGrader, GraderSpec, RequirementGrader, must, with_weight
-from .registry import GraderEntry, add_source, as_grader, entries, find_entry
 
 if TYPE_CHECKING:
+    from .base import FunctionGrader, GraderSpec, RequirementGrader, must, with_weight
     from .composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
     from .judging.checklist import Checklist
     from .judging.pointwise import Judge
     from .judging.ranking import Pairwise, Ranker
+    from .registry import GraderEntry, as_grader, entries, find_entry
     from .reward import Moderation, Reward
     from .routing import Router, router
     from .rubric import Criterion, Rubric
@@ -30,7 +29,10 @@ else:
             "Cascade": "composite",
             "Checklist": "judging.checklist",
             "Criterion": "rubric",
+            "FunctionGrader": "base",
             "Gate": "composite",
+            "GraderEntry": "registry",
+            "GraderSpec": "base",
             "Judge": "judging.pointwise",
             "Jury": "composite",
             "Minimum": "composite",
@@ -38,22 +40,19 @@ else:
             "Pairwise": "judging.ranking",
             "Ranker": "judging.ranking",
             "RankingJury": "composite",
+            "RequirementGrader": "base",
             "Reward": "reward",
             "Router": "routing",
             "Rubric": "rubric",
             "WeightedMean": "composite",
+            "as_grader": "registry",
+            "entries": "registry",
+            "find_entry": "registry",
+            "must": "base",
             "router": "routing",
+            "with_weight": "base",
         },
     )
-
-
-def _catalog_entries() -> Iterable[GraderEntry]:
-    from .catalog import catalog_entries  # a run whose graders are objects looks up no name
-
-    return catalog_entries()
-
-
-add_source(_catalog_entries)
 
 __all__ = [
     "Cascade",

@@ -7,8 +7,9 @@ loads no grader. Names that are none of these may be those of other libraries (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .. import checks
@@ -52,14 +53,6 @@ class GraderEntry:
         return "a model" if self.calls_model else "a server" if self.calls_server else ""
 
 
-_SOURCES: list[Callable[[], Iterable[GraderEntry]]] = []
-
-
-def add_source(list_entries: Callable[[], Iterable[GraderEntry]]) -> None:
-    """Add a table of graders to the registry, after those that are in it."""
-    _SOURCES.append(list_entries)
-
-
 def no_argument(name: str, make: Callable[[], Any]) -> Callable[[str], Any]:
     """Return a `make` for a grader that takes no argument."""
 
@@ -83,8 +76,7 @@ def entries() -> Iterator[GraderEntry]:
 
 
 def _builtin_entries() -> Iterator[GraderEntry]:
-    for list_entries in _SOURCES:
-        yield from list_entries()
+    yield from import_module(".catalog", __package__).catalog_entries()  # it imports this module; few runs look up a name
     for name, kind in kinds().items():
         yield GraderEntry(name, "requirement", kind.help, _requirement_factory(name), example=kind.example)
 

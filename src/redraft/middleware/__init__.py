@@ -21,30 +21,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy_imports import attribute_loader
-from .adapt import EndpointCapabilities
-from .budget import Budget, BudgetTracker
-from .cache import cache_key
-from .concurrency import ConcurrencyLimit, limit_concurrency
-from .metering import meter, with_cost
-from .shortage import wait_for_room
-from .timeout import enforce_deadline
 
 if TYPE_CHECKING:
+    from .adapt import EndpointCapabilities
+    from .budget import Budget, BudgetTracker
     from .endpoint_limiter import EndpointLimiter, limit_endpoint
-else:  # of batches and the gateway
-    __getattr__ = attribute_loader(__name__, {"EndpointLimiter": "endpoint_limiter", "limit_endpoint": "endpoint_limiter"})
+else:
+    __getattr__ = attribute_loader(
+        __name__,
+        {
+            "Budget": "budget",
+            "BudgetTracker": "budget",
+            "EndpointCapabilities": "adapt",
+            "EndpointLimiter": "endpoint_limiter",
+            "limit_endpoint": "endpoint_limiter",
+        },
+    )
 
-__all__ = [
-    "Budget",
-    "BudgetTracker",
-    "ConcurrencyLimit",
-    "EndpointCapabilities",
-    "EndpointLimiter",
-    "cache_key",
-    "enforce_deadline",
-    "limit_concurrency",
-    "limit_endpoint",
-    "meter",
-    "wait_for_room",
-    "with_cost",
-]
+__all__ = ["Budget", "BudgetTracker", "EndpointCapabilities", "EndpointLimiter", "limit_endpoint"]

@@ -15,17 +15,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy_imports import attribute_loader
-from .functions import CallableModel, ScriptedModel
-from .http_client import Timeouts
-from .openai_chat import Chat
-from .pricing import Price, price_of
-from .registry import connect
 
 if TYPE_CHECKING:
     from .discovery import DiscoveryResult, SearchLocation, find_model
+    from .functions import CallableModel, ScriptedModel
+    from .http_client import Timeouts
+    from .openai_chat import Chat
+    from .pricing import Price, price_of
+    from .registry import connect
 else:
     __getattr__ = attribute_loader(
-        __name__, {"DiscoveryResult": "discovery", "SearchLocation": "discovery", "find_model": "discovery"}
+        __name__,
+        {
+            "CallableModel": "functions",
+            "Chat": "openai_chat",
+            "DiscoveryResult": "discovery",
+            "Price": "pricing",
+            "ScriptedModel": "functions",
+            "SearchLocation": "discovery",
+            "Timeouts": "http_client",
+            "connect": "registry",
+            "find_model": "discovery",
+            "price_of": "pricing",
+        },
     )
 
 __all__ = [

@@ -20,10 +20,22 @@ from ..quality.lineage import llm_graders, observe
 from ..quality.lookahead import expected_text, task_gain_sd
 from ..quality.posterior import Posterior
 from ..quality.priors import Priors
-from . import COST_UNITS, UNLIMITED, CostUnit, Left, NoiseAwarePlan, PlanChoice, PlanDecision
+from .base import COST_UNITS, CostUnit, NoiseAwarePlan, PlanChoice, PlanDecision
 from .costs import UNIT_PHRASES, StepCosts, step_costs
 from .ending import Ending, top_candidates, with_note
-from .limits import affordable_count, asks_model, exhausted_reason, mean_need, minus, plus, rounds_left, shortage_text, step_needs
+from .limits import (
+    UNLIMITED,
+    Left,
+    affordable_count,
+    asks_model,
+    exhausted_reason,
+    mean_need,
+    minus,
+    plus,
+    rounds_left,
+    shortage_text,
+    step_needs,
+)
 from .musts import p_meets_broken_must, p_meets_musts
 from .prompts import Prompts
 from .regrading import (

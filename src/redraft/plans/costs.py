@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..usage import Usage
-from . import CostUnit
+from .base import CostUnit
 from .limits import StepNeeds
 
 UNIT_PHRASES = {"calls": "a call", "tokens": "for 1,000 tokens", "usd": "for a USD"}

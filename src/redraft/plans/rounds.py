@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from ..core.engine import Plan
 from ..core.steps import Step, Stop
 from ..core.trace import Trace
 from ..own_code import is_own
-from . import Plan, PlanDecision
+from .base import PlanDecision
 
 
 @dataclass

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .spec import RequirementKind, kinds, parse, reads_file, register_kind
+from ..lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
+    from .spec import RequirementKind, kinds, parse, reads_file, register_kind
+
     KINDS: Mapping[str, RequirementKind]
 
 __all__ = ["KINDS", "RequirementKind", "kinds", "parse", "reads_file", "register_kind"]
 
 
+_load = attribute_loader(__name__, dict.fromkeys(set(__all__) - {"KINDS"}, "spec"))
+
+
 def __getattr__(name: str) -> Any:
-    if name == "KINDS":
-        return kinds()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _load("kinds")() if name == "KINDS" else _load(name)

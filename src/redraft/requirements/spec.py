@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 from .. import checks
-from ..compute import IN_PROCESS, run
+from ..compute.pool import IN_PROCESS, run
 from ..errors import ConfigError
 from ..own_code import is_own
 from ..protocols import Check, Requirement

@@ -14,14 +14,38 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import attribute_loader
 from ..settings import EndpointLimits
-from .api import BatchRun, batch, batch_sync
-from .config import BatchSettings
-from .forecast import ForecastRange, RunForecast
-from .learning import LearnedPriors, LearnedValue, calibrate, calibrate_sync
-from .preview import BatchPreview
-from .progress import BatchProgress
-from .report import BatchReport
+
+if TYPE_CHECKING:
+    from .api import BatchRun, batch, batch_sync
+    from .config import BatchSettings
+    from .forecast import ForecastRange, RunForecast
+    from .learning import LearnedPriors, LearnedValue, calibrate, calibrate_sync
+    from .preview import BatchPreview
+    from .progress import BatchProgress
+    from .report import BatchReport
+else:
+    __getattr__ = attribute_loader(
+        __name__,
+        {
+            "BatchPreview": "preview",
+            "BatchProgress": "progress",
+            "BatchReport": "report",
+            "BatchRun": "api",
+            "BatchSettings": "config",
+            "ForecastRange": "forecast",
+            "LearnedPriors": "learning",
+            "LearnedValue": "learning",
+            "RunForecast": "forecast",
+            "batch": "api",
+            "batch_sync": "api",
+            "calibrate": "learning",
+            "calibrate_sync": "learning",
+        },
+    )
 
 __all__ = [
     "BatchPreview",

@@ -9,9 +9,25 @@ inside, `interpreter` finds the files that it may see.
 
 from __future__ import annotations
 
-from .execution import Execution, SandboxedProcessError
-from .limits import Limits
-from .process import SandboxedProcess
-from .tiers import Sandbox
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import attribute_loader
+
+if TYPE_CHECKING:
+    from .execution import Execution, SandboxedProcessError
+    from .limits import Limits
+    from .process import SandboxedProcess
+    from .tiers import Sandbox
+else:
+    __getattr__ = attribute_loader(
+        __name__,
+        {
+            "Execution": "execution",
+            "Limits": "limits",
+            "Sandbox": "tiers",
+            "SandboxedProcess": "process",
+            "SandboxedProcessError": "execution",
+        },
+    )
 
 __all__ = ["Execution", "Limits", "Sandbox", "SandboxedProcess", "SandboxedProcessError"]

@@ -16,7 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from ..compute import run_sync
+from ..compute.pool import run_sync
 from ..errors import ComputeLimitError, ConfigError, StoreError
 from ..jsontext import first_duplicate
 

@@ -24,19 +24,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from ..core.trace import Trace
 from ..protocols import Call, Perform, Reply, Request
 from ..usage import Usage
-from .attributes import CallTarget, call_target
 
 if TYPE_CHECKING:
+    from .attributes import CallTarget
     from .recorder import Recorder
 
 __all__ = [
-    "CallTarget",
     "ForwardedCall",
     "RecordSteps",
     "active_recorder",
     "annotate",
     "begin_row",
-    "call_target",
     "outgoing_headers",
     "record_calls",
     "record_forwarded_call",

@@ -24,7 +24,7 @@ from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..graders import Criterion, Judge, Rubric
 from ..graders.judging.prompt import data_notice, enclose, fresh_nonce, truncate_middle
 from ..graders.judging.structured import UnreadableOutput, ask_for_json, read_object, string_at
-from ..middleware import enforce_deadline
+from ..middleware.timeout import enforce_deadline
 from ..models.registry import alternative_models
 from ..perform import ModelClient, StepClient
 from ..protocols import Reply, Request

@@ -27,7 +27,7 @@ from ..graders.judging.structured import (
     string_at,
     text_schema,
 )
-from ..middleware import enforce_deadline
+from ..middleware.timeout import enforce_deadline
 from ..models.registry import alternative_models
 from ..options import Options
 from ..perform import StepClient

@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ... import checks
-from ...compute import IN_PROCESS, run
+from ...compute.pool import IN_PROCESS, run
 from ...core.records import Candidate, Feedback
 from ...core.serialize import pack, unpack
 from ...core.task import Task

@@ -23,7 +23,7 @@ from ...code.runner import is_empty
 from ...code.slips import loses_lines
 from ...code.source import compile_error
 from ...code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
-from ...compute import run
+from ...compute.pool import run
 from ...core.records import Candidate, Feedback
 from ...core.task import Task
 from ...errors import ComputeLimitError, ConfigError

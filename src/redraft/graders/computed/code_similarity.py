@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ... import checks
 from ...code.program import is_python
 from ...code.similarity import code_similarity
-from ...compute import run
+from ...compute.pool import run
 from ...core.records import Candidate, Feedback
 from ...core.task import Task
 from ...errors import ComputeLimitError, ConfigError

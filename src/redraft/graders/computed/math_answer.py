@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ... import checks
-from ...compute import run, run_on_texts
+from ...compute.pool import run, run_on_texts
 from ...core.records import Candidate, Feedback
 from ...core.task import Task
 from ...errors import ComputeLimitError, ConfigError

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from ...compute import run_on_texts
+from ...compute.pool import run_on_texts
 from ...core.records import Candidate, Feedback
 from ...core.task import Task, message_text
 from ...own_code import fingerprint_name

@@ -1,0 +1,162 @@
+"""What a plan decides, the base class of plans that treat scores as noisy, and plans that are generators."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Literal, NamedTuple, Protocol, Self, TypeAlias, get_args, runtime_checkable
+
+from ..core.engine import Plan
+from ..core.records import Candidate, Outcome, Record, StopReason
+from ..core.steps import Step
+from ..core.task import Task
+from ..core.trace import Trace
+from ..quality.calibration import Calibration
+from ..quality.priors import Priors
+from .limits import UNLIMITED, Left
+
+CostUnit: TypeAlias = Literal["calls", "tokens", "usd"]
+COST_UNITS: tuple[str, ...] = get_args(CostUnit)
+
+
+class PlanChoice(NamedTuple):
+    """A possible next action, its candidate (None: a new draft), the expected gain, and the cost (None: unknown).
+
+    The gain is infinite if the action may repair a broken must, which is worth any price.
+    """
+
+    action: Literal["a refinement", "a new draft", "another grade"]
+    candidate: Candidate | None
+    expected_gain: float
+    cost: float | None
+
+    @property
+    def gain_per_cost(self) -> float:
+        """The gain for each unit of cost: 0 if the cost is unknown, infinite if the step is free."""
+        if self.cost is None:
+            return 0.0 if isfinite(self.expected_gain) else inf
+        return self.expected_gain / self.cost if self.cost else inf
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDecision:
+    """The next steps of a plan, and the choices that were compared for them; None if there was nothing to choose.
+
+    `continues`: whether one of the choices is worth the price.
+    """
+
+    steps: Sequence[Step]
+    choices: Sequence[PlanChoice] | None = None
+    continues: bool = False
+
+
+class NoiseAwarePlan(ABC):
+    """A plan that stops when no step is expected to gain `min_expected_gain` for each `cost_unit` of its cost, given `priors`.
+
+    It is a base class and no protocol because every row of a run is checked for it: that must be fast.
+    """
+
+    @property
+    @abstractmethod
+    def priors(self) -> Priors: ...
+
+    @property
+    @abstractmethod
+    def min_expected_gain(self) -> float: ...
+
+    @property
+    @abstractmethod
+    def cost_unit(self) -> CostUnit: ...
+
+    @property
+    @abstractmethod
+    def drafts(self) -> int:
+        """The number of first drafts."""
+
+    @abstractmethod
+    def decide(self, trace: Trace, left: Left = UNLIMITED) -> PlanDecision:
+        """Return the next steps with the choices behind them. `left`: what the task may still spend.
+
+        The same trace and the same `left` lead to the same steps.
+        """
+
+    @abstractmethod
+    def choices_in(self, unit: CostUnit, trace: Trace, choices: Sequence[PlanChoice]) -> Sequence[PlanChoice]:
+        """Return the choices of a decision with their costs in another unit."""
+
+    @abstractmethod
+    def with_priors(self, priors: Priors) -> Self:
+        """Return the plan with other priors."""
+
+    @abstractmethod
+    def with_price(self, price: float, unit: CostUnit) -> Self:
+        """Return the plan with another `min_expected_gain` and `cost_unit`."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What people's labels say about the only judge that scores; None without labels."""
+        return None
+
+    def with_calibration(self, calibration: Calibration | None, grader: str = "") -> Self:
+        """Return the plan with what people's labels say about the judge of this name; the plan itself if it cannot use them."""
+        return self
+
+    def with_second_look(self) -> Self:
+        """Return the plan that has the first answer graded twice, to learn the noise; the plan itself if it cannot do that."""
+        return self
+
+    @abstractmethod
+    def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
+        """Return the outcome of a trace that is stopped here from outside."""
+
+    def __call__(self, trace: Trace) -> Sequence[Step]:
+        """Return the next steps."""
+        return self.decide(trace).steps
+
+
+@runtime_checkable
+class StoppablePlan(Protocol):
+    """A plan that says itself what the outcome is if the work is stopped from outside."""
+
+    def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
+        """Return the outcome of a trace that is stopped here."""
+        ...
+
+
+def outcome_if_stopped(plan: Plan, trace: Trace, reason: StopReason, note: str) -> Outcome:
+    """Return the outcome of a trace that is stopped here from outside: the best by what the plan knows of scores."""
+    if isinstance(plan, StoppablePlan):
+        return plan.outcome_if_stopped(trace, reason, note)
+    return Outcome(trace.best.id if trace.best else None, reason, note)
+
+
+PlanGenerator: TypeAlias = Callable[[Task], Generator[Sequence[Step], list[Record], None]]
+
+
+def plan_from_generator(generator: PlanGenerator) -> Plan:
+    """Make a plan from a generator that yields steps and is sent their records.
+
+    The generator is run from the beginning for every trace, so it must be pure: the same records lead to the same steps. For
+    each list of steps that it yields, it is sent their records in the same order; a step that failed is sent as a `Failure`.
+    When it returns, the work ends.
+
+    Args:
+        generator: A function of a `Task` that returns such a generator.
+
+    Returns:
+        A plan, for the setting `plan`.
+    """
+
+    def plan(trace: Trace) -> Sequence[Step]:
+        running = generator(trace.task)
+        try:
+            steps = next(running)
+            while not (missing := trace.missing(steps)):
+                steps = running.send([trace.records_by_slot.get(s.slot) or trace.failures[s.slot] for s in steps])
+        except StopIteration:
+            return []
+        return missing
+
+    return plan
