@@ -1,6 +1,7 @@
 """First uses in many threads: no package imports its own modules while it is imported, so no two threads wait for each other."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -83,6 +84,12 @@ def test_modules_take_from_the_packages_around_them_what_these_define():
                 loaded = {alias.name for alias in statement.names} - defined_names(around)
                 found += [f"{name}: {around}.{each}" for each in sorted(loaded) if f"{around}.{each}" not in MODULES]
     assert found == []
+
+
+def test_modules_of_a_library_are_taken_from_its_package():
+    """`rapidfuzz` imports its modules: threads that import one of them, and others the package, would wait for each other."""
+    taken = [name for name, path in MODULES.items() if re.search(r"(from|import) rapidfuzz\.", path.read_text())]
+    assert taken == []
 
 
 @pytest.mark.slow

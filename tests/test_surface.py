@@ -49,7 +49,25 @@ def test_a_name_that_moved_says_where_it_is(name):
     assert name not in dir(redraft)
 
 
-@pytest.mark.parametrize("name", ["answers", "graders", "models", "storage", "validation"])
+LAZY_PACKAGES = [
+    "answers",
+    "code",
+    "comparison",
+    "graders",
+    "middleware",
+    "models",
+    "plans",
+    "requirements",
+    "runs",
+    "sandbox",
+    "storage",
+    "tables",
+    "validation",
+    "viewer",
+]
+
+
+@pytest.mark.parametrize("name", LAZY_PACKAGES)
 def test_packages_list_what_they_offer(name):
     """Completion finds the names that are loaded when they are first used."""
     package = import_module(f"redraft.{name}")
@@ -101,9 +119,7 @@ def test_refine_loads_what_every_run_needs_and_no_more():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "package", ["redraft", "redraft.answers", "redraft.graders", "redraft.models", "redraft.storage", "redraft.validation"]
-)
+@pytest.mark.parametrize("package", ["redraft", *(f"redraft.{name}" for name in LAZY_PACKAGES)])
 def test_names_that_load_on_first_use_exist(package):
     """Every name of the package can be imported in a new process, and any other is an error that names the package."""
     script = f"import {package} as p; [getattr(p, name) for name in p.__all__]; p.no_such_name"

@@ -152,10 +152,10 @@ def unmet_requirements(text: str, requirements: Sequence[Requirement]) -> list[t
 
 def edit_distance(before: str, after: str) -> int:
     """Return the Levenshtein distance; for long texts, the number of characters in changed lines."""
-    from rapidfuzz.distance import Levenshtein
+    from rapidfuzz import distance
 
     if max(len(before), len(after)) <= CHARACTER_DIFF_LIMIT:
-        return Levenshtein.distance(before, after)
-    ops = Levenshtein.opcodes(a := before.splitlines(keepends=True), b := after.splitlines(keepends=True))
+        return distance.Levenshtein.distance(before, after)
+    ops = distance.Levenshtein.opcodes(a := before.splitlines(keepends=True), b := after.splitlines(keepends=True))
     changed = [op for op in ops if op.tag != "equal"]
     return sum(sum(map(len, a[op.src_start : op.src_end])) + sum(map(len, b[op.dest_start : op.dest_end])) for op in changed)

@@ -20,18 +20,23 @@ later begins without a lock.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 
 def attribute_loader(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package; `modules` has the module of each name, relative to the package."""
+    """Return the `__getattr__` of a package; `modules` has the module of each name, relative to the package.
+
+    `dir` of the package is its `__all__`, so that completion finds the names before their first use.
+    """
+    module = sys.modules[package]
+    vars(module).setdefault("__dir__", lambda: module.__all__)
 
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(package)
         value = getattr(import_module(f".{modules[name]}", package), name)
         setattr(module, name, value)
         return value

@@ -54,9 +54,9 @@ def _compare(before: str, after: str) -> tuple[list[str], list[str], Iterable[Op
         if len(old) + len(new) <= MAX_SHORT:
             return old, new, SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     old, new = _split_both(before, after, (_split_lines,) if is_long else (_split_words, _split_lines))
-    from rapidfuzz.distance import Indel
+    from rapidfuzz import distance
 
-    return old, new, [(o.tag, o.src_start, o.src_end, o.dest_start, o.dest_end) for o in Indel.opcodes(old, new)]
+    return old, new, [(o.tag, o.src_start, o.src_end, o.dest_start, o.dest_end) for o in distance.Indel.opcodes(old, new)]
 
 
 def _split_both(before: str, after: str, splits: Iterable[Callable[[str], list[str]]]) -> tuple[list[str], list[str]]:

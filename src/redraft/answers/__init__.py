@@ -49,7 +49,3 @@ __all__ = [
     "TypedAnswer",
     "as_answer_form",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

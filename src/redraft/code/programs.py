@@ -116,7 +116,7 @@ def similar_names(code: str, names: Collection[str]) -> list[Proposal]:
 
 def _places_with_similar_names(code: str, names: Collection[str]) -> list[tuple[ast.Name, list[str]]]:
     """Return where the names are read, each with at most two defined names that are spelled like it."""
-    from rapidfuzz.distance import OSA
+    from rapidfuzz import distance
 
     tree = parse_tree(code)
     known = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -124,8 +124,10 @@ def _places_with_similar_names(code: str, names: Collection[str]) -> list[tuple[
     found: list[tuple[ast.Name, list[str]]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load):
-            near = sorted((OSA.distance(node.id, name), name) for name in known - {node.id} if abs(len(name) - len(node.id)) <= 2)
-            if close := [name for distance, name in near[:2] if distance <= max(1, len(node.id) // 3)]:
+            near = sorted(
+                (distance.OSA.distance(node.id, name), name) for name in known - {node.id} if abs(len(name) - len(node.id)) <= 2
+            )
+            if close := [name for changes, name in near[:2] if changes <= max(1, len(node.id) // 3)]:
                 found.append((node, close))
     return sorted(found, key=lambda place: (place[0].lineno, place[0].col_offset))
 

@@ -24,14 +24,14 @@ def code_similarity(code: str, reference: str, names: bool) -> float | None:  # 
 
     With `names`, names of the program's own must be equal. None if `code` is no Python. Raises SyntaxError for the reference.
     """
-    from rapidfuzz.distance import Indel
+    from rapidfuzz import distance
 
     expected = program_tokens(reference, names=names)
     try:
         tokens = program_tokens(code, names=names)
     except PARSER_ERRORS:
         return None
-    return float(Indel.normalized_similarity(tokens, expected)) if tokens else 0.0
+    return float(distance.Indel.normalized_similarity(tokens, expected)) if tokens else 0.0
 
 
 def program_tokens(code: str, *, names: bool) -> Sequence[str]:

@@ -271,11 +271,15 @@ def _python_2(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Chang
 
 def _words(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
     """Correct a misspelled keyword at the start of the line."""
-    from rapidfuzz.distance import OSA
+    from rapidfuzz import distance
 
     first = re.match(r"(\s*)([A-Za-z]+)\b(?!\s*[=(.\[])", lines[at])
     if first and first[2] not in keyword.kwlist:
-        near = [word for word in keyword.kwlist if word.islower() and len(word) > 2 and OSA.distance(first[2].lower(), word) <= 1]
+        near = [
+            word
+            for word in keyword.kwlist
+            if word.islower() and len(word) > 2 and distance.OSA.distance(first[2].lower(), word) <= 1
+        ]
         for word in near:
             yield from _replace(at, lines[at], f"{first[1]}{word}{lines[at][first.end() :]}", f"corrected {first[2]!r} to {word!r}")
 

@@ -81,7 +81,3 @@ __all__ = [
     "router",
     "with_weight",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

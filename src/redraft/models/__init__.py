@@ -52,7 +52,3 @@ __all__ = [
     "find_model",
     "price_of",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -30,7 +30,3 @@ else:
     )
 
 __all__ = ["Journal", "JsonlStore", "LockedLineFile", "RowInfo", "RunInfo", "read_trace", "salvage", "write_atomic"]
-
-
-def __dir__() -> list[str]:
-    return __all__

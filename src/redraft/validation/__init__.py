@@ -117,7 +117,3 @@ __all__ = [
     "validate_sync",
     "win_rate",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

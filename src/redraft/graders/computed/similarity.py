@@ -241,9 +241,9 @@ _MASKED_RUN = re.compile(f" ?{MASK_CHAR}[{MASK_CHAR} ]*")
 
 
 def _letters_only(text: str) -> str:
-    from rapidfuzz.utils import default_process
+    from rapidfuzz import utils
 
-    return " ".join(default_process(text).split())
+    return " ".join(utils.default_process(text).split())
 
 
 @fingerprint_name("bleu")
@@ -340,9 +340,9 @@ class Rouge(_Overlap):
     def measure(self, answer: OnTopicText, reference: str) -> float:
         actual, expected = _words(answer.masked_text), _words(reference)
         if self.kind == "rougeL":
-            from rapidfuzz.distance import LCSseq
+            from rapidfuzz import distance
 
-            return _f1(LCSseq.similarity(actual, expected), len(actual), len(expected))
+            return _f1(distance.LCSseq.similarity(actual, expected), len(actual), len(expected))
         a, b = (_ngrams(tokens, int(self.kind[-1])) for tokens in (actual, expected))
         return _f1((a & b).total(), a.total(), b.total())
 

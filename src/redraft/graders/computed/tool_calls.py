@@ -165,7 +165,7 @@ def _match_share(actual: Sequence[CallKey], expected: Sequence[CallKey], mode: s
     if mode == "subset":
         return common / len(expected) if expected else 0.0
     if mode == "order":
-        from rapidfuzz.distance import LCSseq
+        from rapidfuzz import distance
 
-        common = LCSseq.similarity(actual, expected)
+        common = distance.LCSseq.similarity(actual, expected)
     return common / max(len(actual), len(expected))

@@ -134,9 +134,9 @@ class ToolCallOrder(_TrajectoryCalls):
     name: str = "tool_call_order"
 
     def share(self, made: Sequence[CallKey], expected: Sequence[CallKey]) -> float:
-        from rapidfuzz.distance import LCSseq
+        from rapidfuzz import distance
 
-        return LCSseq.similarity(made, expected) / len(expected) if expected else 0.0
+        return distance.LCSseq.similarity(made, expected) / len(expected) if expected else 0.0
 
     def measure(self, score: float) -> str:
         return f"{score:.0%} of those expected were made in this order"
