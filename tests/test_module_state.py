@@ -19,7 +19,6 @@ SAFE = {
     "compute/pool.py _workers": "under a lock",
     "graders/computed/base.py _used_packages": "single operations; a package twice is one",
     "graders/judging/prompt.py _nonce_pool": "single operations; each thread takes its own",
-    "graders/registry.py _SOURCES": "appended by imports",
     "middleware/prompt_cuts.py _warned_of": "single operations; a warning twice is one too many",
     "middleware/shortage.py _retries": "single operations",
     "models/llama_cpp.py _inherited_servers": "in a forked child, which has one thread",
