@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import signal
 import socket
 import sqlite3
@@ -204,3 +205,47 @@ def test_long_headers_are_refused(upstream, tmp_path):
             with contextlib.suppress(ConnectionResetError):
                 assert b" 400 " in client.recv(100)
         assert httpx2.get(process.url.replace("/v1", "/healthz")).status_code == 200
+
+
+COUNT_LARGE_BUFFERS = """
+import ctypes, json, sys, threading
+from redraft.gateway.server import return_large_buffers
+
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = Info
+
+def outside_heaps():
+    return mallinfo2().hblks
+
+def count():
+    for size in [*sizes, *reversed(sizes)]:  # the first is freed before the next
+        before = outside_heaps()
+        buffer = bytes(size)
+        found.append([size, outside_heaps() - before])
+        del buffer
+
+sizes, found = json.loads(sys.argv[1]), []
+return_large_buffers()
+count()
+thread = threading.Thread(target=count)
+thread.start()
+thread.join()
+print(json.dumps(found))
+"""
+SMALL, LARGE = [1000, 2**16, 2**17], [2**18, 2**19, 2**20, 2**21, 2**22, 2**23, 2**24, 2**25]
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 33),
+    reason="needs glibc 2.33, which says how many buffers are outside its heaps",
+)
+def test_large_buffers_are_in_no_heap():
+    """Whatever was freed before, in the main thread and another one: large ones are mapped one by one, small ones never are."""
+    command = [sys.executable, "-c", COUNT_LARGE_BUFFERS, json.dumps(SMALL + LARGE)]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+    assert len(found) == 4 * len(SMALL + LARGE)
+    assert [each for each in found if each[1] != (each[0] in LARGE)] == []

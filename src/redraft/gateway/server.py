@@ -38,6 +38,8 @@ KEEP_ALIVE_SECONDS = 75  # of an idle connection: longer than the 60 s of common
 OTHER_DESCRIPTORS = 64  # that are open besides connections, or held back
 SWITCH_SECONDS = 0.0005  # that a thread which writes files may keep the event loop waiting
 CLOSE_SECONDS = 5  # for connections, after the last request
+MALLOC_LIMITS = ((-3, 2**18), (-1, 2**22))  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+"""What glibc's `mallopt` sets, in bytes: from which size on a buffer is in no heap, and how much may be free at the end of one."""
 
 
 class GatewayServer:
@@ -166,6 +168,21 @@ def prefer_event_loop() -> None:
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_SECONDS)
+
+
+def return_large_buffers() -> None:
+    """Have glibc give the buffers of large answers back to the system when they are freed. Other C libraries are left alone.
+
+    By itself, glibc takes buffers up to the size of the largest one that was freed (at most 32 MiB) from its heaps, of which some
+    threads have their own. A heap keeps what is free between other things, and up to twice that size at its end.
+    """
+    if sys.platform == "linux":
+        with suppress(ImportError, AttributeError):  # a Python without ctypes, another library
+            from ctypes import CDLL
+
+            mallopt = CDLL(None).mallopt
+            for name, size in MALLOC_LIMITS:
+                mallopt(name, size)
 
 
 async def _wait_for_either(work: Coroutine[Any, Any, Any], other: asyncio.Future[None]) -> None:
