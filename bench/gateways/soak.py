@@ -88,8 +88,9 @@ TRACES = 300  # stored traces that are read
 MORE_DESCRIPTORS = 16  # files and connections that are opened when they are first needed; a leak would be one for a request
 QUIET_SECONDS = 6.0  # unused connections are kept for 4 to 5 seconds
 WARM_SHARE, LEAK_SHARE = 0.25, 0.75
-GROWTH_MB = 40.0  # the cache of pages of the journal takes up to 16 MB, and the allocator keeps some buffers of large answers
-LATE_GROWTH_MB, LATE_SECONDS = 4.0, 300.0  # in the second half of a long soak, when it is full
+GROWTH_MB = 30.0  # the pages of the files that are kept in memory take up to 22 MB
+LATE_GROWTH_MB, LATE_SECONDS = 4.0, 300.0  # in the second half of a long soak, when they fill that
+LEAK_PARTS, SAMPLE_SECONDS = 20, 1.0
 SETTLED_SECONDS = 1.0
 PROMPT = "What do the notes say about the river, and who wrote them? " * 8
 FAULTY = {200, 429, 500, 502, 503, 504}
@@ -267,18 +268,24 @@ async def usage_with_tasks(gateway, counts):
 
 
 async def leak_phase(gateway, load, seconds, counts):
-    """Return what the idle gateway uses after the warm-up and after everything, and the memory under load."""
+    """Return what the idle gateway uses after the warm-up and after everything, and the memory under load in each of LEAK_PARTS."""
     load.begin(gateway)
     await asyncio.sleep(seconds * WARM_SHARE)
     await load.pause()
     before = await idle_usage(gateway, counts)
     load.begin(gateway)
-    under_load = []
-    for _ in range(20):
-        await asyncio.sleep(seconds * (1 - WARM_SHARE) / 20)
-        under_load.append(gateway.usage()["mb"])
+    under_load = [await least_memory(gateway, seconds * (1 - WARM_SHARE) / LEAK_PARTS) for _ in range(LEAK_PARTS)]
     await load.pause()
     return {"before": before, "after": await idle_usage(gateway, counts), "mb_under_load": under_load}
+
+
+async def least_memory(gateway, seconds):
+    """Return the least that the gateway takes in that time: what it keeps, without the large answers at work at some moment."""
+    samples, count = [], max(1, round(seconds / SAMPLE_SECONDS))
+    for _ in range(count):
+        await asyncio.sleep(seconds / count)
+        samples.append(gateway.usage()["mb"])
+    return min(samples)
 
 
 async def kill_phase(gateway, load, seconds):

@@ -38,7 +38,7 @@ KEEP_ALIVE_SECONDS = 75  # of an idle connection: longer than the 60 s of common
 OTHER_DESCRIPTORS = 64  # that are open besides connections, or held back
 SWITCH_SECONDS = 0.0005  # that a thread which writes files may keep the event loop waiting
 CLOSE_SECONDS = 5  # for connections, after the last request
-MALLOC_LIMITS = ((-3, 2**18), (-1, 2**22))  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+MALLOC_LIMITS = ((-3, 2**18), (-1, 2**20))  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
 """What glibc's `mallopt` sets, in bytes: from which size on a buffer is in no heap, and how much may be free at the end of one."""
 
 
