@@ -10,11 +10,14 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 
 import httpx2
 import pytest
 from chat_server import ChatServer, writer_and_judge
 
+from redraft.gateway import server
+from redraft.gateway.config import default_config
 from redraft.gateway.keys import KeyRing
 
 BODY = {"model": "refine/default", "messages": [{"role": "user", "content": "Say it well."}]}
@@ -207,45 +210,73 @@ def test_long_headers_are_refused(upstream, tmp_path):
         assert httpx2.get(process.url.replace("/v1", "/healthz")).status_code == 200
 
 
-COUNT_LARGE_BUFFERS = """
-import ctypes, json, sys, threading
-from redraft.gateway.server import return_large_buffers
+FREEING = """
+import json, re, sys, threading
+from pathlib import Path
+from redraft.gateway.server import return_free_memory
 
-class Info(ctypes.Structure):
-    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+def resident():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 
-mallinfo2 = ctypes.CDLL(None).mallinfo2
-mallinfo2.restype = Info
+def use():
+    kept = []
+    for number in range(count):
+        buffers = [bytes([number % 256]) * size for _ in range(4)]
+        kept.append(buffers[3])
+        del buffers
+    found["kept"] = sum(each == bytes([number % 256]) * size for number, each in enumerate(kept))
+    del kept[:-2]
+    found["used"] = resident() - start
+    return_free_memory()
+    found["left"] = resident() - start
+    found["kept"] += sum(each == bytes([(count - 2 + number) % 256]) * size for number, each in enumerate(kept))
 
-def outside_heaps():
-    return mallinfo2().hblks
-
-def count():
-    for size in [*sizes, *reversed(sizes)]:  # the first is freed before the next
-        before = outside_heaps()
-        buffer = bytes(size)
-        found.append([size, outside_heaps() - before])
-        del buffer
-
-sizes, found = json.loads(sys.argv[1]), []
-return_large_buffers()
-count()
-thread = threading.Thread(target=count)
-thread.start()
-thread.join()
+size, count, in_thread = json.loads(sys.argv[1])
+bytes(2**25)  # after which glibc takes buffers up to this size from its heaps
+return_free_memory()
+start, found = resident(), {}
+if in_thread:
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+else:
+    use()
 print(json.dumps(found))
 """
-SMALL, LARGE = [1000, 2**16, 2**17], [2**18, 2**19, 2**20, 2**21, 2**22, 2**23, 2**24, 2**25]
+MIB = 2**20
 
 
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc" or tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 33),
-    reason="needs glibc 2.33, which says how many buffers are outside its heaps",
-)
-def test_large_buffers_are_in_no_heap():
-    """Whatever was freed before, in the main thread and another one: large ones are mapped one by one, small ones never are."""
-    command = [sys.executable, "-c", COUNT_LARGE_BUFFERS, json.dumps(SMALL + LARGE)]
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc, which keeps free memory")
+@pytest.mark.slow(but_each=3)
+@pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "thread"])
+@pytest.mark.parametrize("size", [2000, 20_000, 200_000, 2_000_000, 8_000_000])
+def test_free_memory_is_given_back(size, in_thread):
+    """Buffers of any size, freed between others that are in use, in the heap of the program and in that of a thread."""
+    count = 64 * MIB // size
+    command = [sys.executable, "-c", FREEING, json.dumps([size, count, in_thread])]
     found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
-    assert len(found) == 4 * len(SMALL + LARGE)
-    assert [each for each in found if each[1] != (each[0] in LARGE)] == []
+    assert found["used"] > 40 * MIB
+    assert found["left"] < 2 * size + 4 * MIB, found
+    assert found["kept"] == count + 2
+
+
+async def test_a_server_keeps_giving_memory_back(upstream, tmp_path, monkeypatch):
+    """From its start to its end, and not once it has ended."""
+    given, is_enough = [], asyncio.Event()
+
+    def give():
+        given.append(1)
+        if len(given) == 3:
+            loop.call_soon_threadsafe(is_enough.set)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(server, "return_free_memory", give)
+    monkeypatch.setattr(server, "MEMORY_SECONDS", 0.01)
+    config = replace(default_config(upstream.model, {}), folder=tmp_path, port=0)
+    gateway = server.GatewayServer(config, {})
+    running = asyncio.create_task(gateway.serve())
+    async with asyncio.timeout(60):
+        await is_enough.wait()
+        gateway.stop()
+        await running
+    assert all(task.cancelling() for task in asyncio.all_tasks() - {asyncio.current_task()})

@@ -105,10 +105,9 @@ def found_model() -> str:
 
 def announce(url: str, gateway: Gateway) -> None:
     """Write where the gateway listens, and what it serves."""
-    from ...gateway.server import prefer_event_loop, return_large_buffers
+    from ...gateway.server import prefer_event_loop
 
     prefer_event_loop()
-    return_large_buffers()
     names, folder = gateway.routing.names, gateway.config.folder
     for name, refiner in gateway.routing.refiners.items():
         if refiner.default_judge_note:
