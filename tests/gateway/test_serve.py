@@ -4,16 +4,20 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 
 import httpx2
 import pytest
 from chat_server import ChatServer, writer_and_judge
 
+from redraft.gateway import server
+from redraft.gateway.config import default_config
 from redraft.gateway.keys import KeyRing
 
 BODY = {"model": "refine/default", "messages": [{"role": "user", "content": "Say it well."}]}
@@ -204,3 +208,75 @@ def test_long_headers_are_refused(upstream, tmp_path):
             with contextlib.suppress(ConnectionResetError):
                 assert b" 400 " in client.recv(100)
         assert httpx2.get(process.url.replace("/v1", "/healthz")).status_code == 200
+
+
+FREEING = """
+import json, re, sys, threading
+from pathlib import Path
+from redraft.gateway.server import return_free_memory
+
+def resident():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+def use():
+    kept = []
+    for number in range(count):
+        buffers = [bytes([number % 256]) * size for _ in range(4)]
+        kept.append(buffers[3])
+        del buffers
+    found["kept"] = sum(each == bytes([number % 256]) * size for number, each in enumerate(kept))
+    del kept[:-2]
+    found["used"] = resident() - start
+    return_free_memory()
+    found["left"] = resident() - start
+    found["kept"] += sum(each == bytes([(count - 2 + number) % 256]) * size for number, each in enumerate(kept))
+
+size, count, in_thread = json.loads(sys.argv[1])
+bytes(2**25)  # after which glibc takes buffers up to this size from its heaps
+return_free_memory()
+start, found = resident(), {}
+if in_thread:
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+else:
+    use()
+print(json.dumps(found))
+"""
+MIB = 2**20
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc, which keeps free memory")
+@pytest.mark.slow(but_each=3)
+@pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "thread"])
+@pytest.mark.parametrize("size", [2000, 20_000, 200_000, 2_000_000, 8_000_000])
+def test_free_memory_is_given_back(size, in_thread):
+    """Buffers of any size, freed between others that are in use, in the heap of the program and in that of a thread."""
+    count = 64 * MIB // size
+    command = [sys.executable, "-c", FREEING, json.dumps([size, count, in_thread])]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+    assert found["used"] > 40 * MIB
+    assert found["left"] < 2 * size + 4 * MIB, found
+    assert found["kept"] == count + 2
+
+
+async def test_a_server_keeps_giving_memory_back(upstream, tmp_path, monkeypatch):
+    """From its start to its end, and not once it has ended."""
+    given, is_enough = [], asyncio.Event()
+
+    def give():
+        given.append(1)
+        if len(given) == 3:
+            loop.call_soon_threadsafe(is_enough.set)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(server, "return_free_memory", give)
+    monkeypatch.setattr(server, "MEMORY_SECONDS", 0.01)
+    config = replace(default_config(upstream.model, {}), folder=tmp_path, port=0)
+    gateway = server.GatewayServer(config, {})
+    running = asyncio.create_task(gateway.serve())
+    async with asyncio.timeout(60):
+        await is_enough.wait()
+        gateway.stop()
+        await running
+    assert all(task.cancelling() for task in asyncio.all_tasks() - {asyncio.current_task()})
