@@ -39,9 +39,7 @@ KEEP_ALIVE_SECONDS = 75  # of an idle connection: longer than the 60 s of common
 OTHER_DESCRIPTORS = 64  # that are open besides connections, or held back
 SWITCH_SECONDS = 0.0005  # that a thread which writes files may keep the event loop waiting
 CLOSE_SECONDS = 5  # for connections, after the last request
-MEMORY_SECONDS = (
-    10.0  # after which free memory is given back: to do it after each large answer would double the time that one takes
-)
+MEMORY_SECONDS = 10.0  # after which free memory is given back; done after each large answer, it would double its time
 
 
 class GatewayServer:
