@@ -153,7 +153,7 @@ print(json.dumps([error(refine_sync, "q", lambda m: "a", ["words:1-5"]), error(g
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("order", ["after", "without select"])
+@pytest.mark.parametrize("order", ["after", pytest.param("without select", marks=pytest.mark.slow)])
 def test_threads_that_are_replaced_too_late_are_refused(tmp_path, library, order):
     """And those of a program whose `select` would stop all greenlets."""
     patch = patched(library)

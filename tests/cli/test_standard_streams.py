@@ -113,7 +113,9 @@ def contents(place):
 
 
 @pytest.mark.parametrize("destination", DESTINATIONS)
-@pytest.mark.parametrize("formatted", [[], ["--log-format", "json"]], ids=["lines", "json"])
+@pytest.mark.parametrize(
+    "formatted", [pytest.param([], id="lines"), pytest.param(["--log-format", "json"], id="json", marks=pytest.mark.slow)]
+)
 def test_a_batch_does_its_work_though_nobody_reads_its_messages(redraft, serve, destination, formatted):
     """`2>&1 | head -1`, a collector of logs that has ended, and a full disk behind stderr lose what is said, and no row."""
     server = serve(lambda messages, n: "fine")
