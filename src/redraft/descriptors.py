@@ -59,7 +59,7 @@ def _open_standard_streams() -> None:
 class _Messages(FileIO):
     """The descriptor of stderr. What it does not take is lost."""
 
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError:
