@@ -12,7 +12,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from io import BufferedWriter, FileIO, TextIOWrapper
 from math import inf
+from typing import Any
 
 try:
     import resource
@@ -30,8 +32,12 @@ MAX_CAUSES = 10
 
 
 def prepare_process() -> None:
-    """Open the standard streams that are closed, as cron and containers leave them, and raise the limit on descriptors."""
+    """Open the standard streams that are closed, as cron and containers leave them, and raise the limit on descriptors.
+
+    A message that stderr does not take, since its reader has closed the pipe or its disk is full, is lost and ends no work.
+    """
     _open_standard_streams()
+    sys.stderr = TextIOWrapper(BufferedWriter(_Messages(2, "w", closefd=False)), sys.stderr.encoding, line_buffering=True)
     _raise_limit()
 
 
@@ -48,6 +54,16 @@ def _open_standard_streams() -> None:
         if getattr(sys, name) is None:
             stream = os.fdopen(descriptor, mode, encoding="utf-8", closefd=False)
             setattr(sys, name, stream)
+
+
+class _Messages(FileIO):
+    """The descriptor of stderr. What it does not take is lost."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
 
 
 def _raise_limit() -> None:

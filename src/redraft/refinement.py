@@ -40,6 +40,7 @@ from .requirements.spec import check_foreign_spec
 from .reservations import Reservations
 from .result import Result, result_or_raise
 from .session import Session, graders_for_tasks
+from .sync import check_event_loop
 from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
 from .telemetry import RecordSteps, record_refinement
 
@@ -135,7 +136,8 @@ def in_rounds(refinement: Refinement, left: Callable[[], Left] = no_limits) -> R
 
 
 async def resolve_model(model: Any) -> Any:
-    """Return the given model, or one that is found; None for False, or if none is found."""
+    """Return the given model, or one that is found; None for False, or if none is found. Raises RedraftError without asyncio."""
+    check_event_loop()
     if model is not None:
         return None if model is False else model
     from .models import find_model  # most runs name their model

@@ -1,12 +1,19 @@
-"""Run a coroutine from synchronous code, and handle Ctrl-C meanwhile."""
+"""Run a coroutine from synchronous code, and handle Ctrl-C meanwhile; say where no coroutine of Redraft can run.
+
+Threads that gevent or eventlet has replaced are greenlets, which share one thread of the system, so that they can have one event
+loop only.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import signal
+import sys
+from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, thread, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
@@ -15,6 +22,7 @@ from threading import Thread, current_thread, local, main_thread
 from typing import Any, Generic, TypeVar
 
 from .descriptors import descriptor_limit
+from .errors import RedraftError
 
 T = TypeVar("T")
 
@@ -30,7 +38,16 @@ def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], ob
     Ctrl-C calls the next of them in the coroutine's event loop instead of cancelling. One more Ctrl-C interrupts at once. This
     also applies if SIGINT was ignored at the start, as it is for background processes; a handler that the program has set
     itself stays in place.
+
+    Greenlets share an event loop. What is raised in one that waits, such as a timeout, cancels its coroutine.
     """
+    try:
+        _check_threads()
+        if threads_are_greenlets():
+            return _run_among_greenlets(coroutine)
+    except RedraftError:
+        coroutine.close()
+        raise
     loop_blocked = _loop_is_running()
     runner = _SyncRunner(coroutine, stop_callbacks)
     try:
@@ -61,6 +78,40 @@ def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine like `asyncio.run`, on uvloop if it is installed."""
     with asyncio.Runner(loop_factory=uvloop_factory()) as runner:
         return runner.run(main)
+
+
+def check_event_loop() -> None:
+    """Raise RedraftError if the coroutine that calls this does not run on asyncio, or while Python shuts down."""
+    _check_threads()
+    if _get_running_loop() is None or asyncio.current_task() is None:
+        raise RedraftError(
+            "this function runs on asyncio, and here is no task of it: under trio call the one that ends in _sync in a thread, "
+            "such as `await trio.to_thread.run_sync(redraft.refine_sync, ...)`"
+        )
+
+
+def _check_threads() -> None:
+    """Raise RedraftError where no thread can be started, or where a library has replaced them too late."""
+    if sys.is_finalizing() or getattr(thread, "_shutdown", False):
+        raise RedraftError("Python is shutting down, and starts no more threads: call this before the main thread ends")
+    if threads_are_greenlets() and not _WORKS_IN_GREENLETS:
+        raise RedraftError(
+            "gevent or eventlet has replaced threads after Redraft was imported, or has not replaced `select` as well: call "
+            "`gevent.monkey.patch_all()` at the start of the program, before any other import"
+        )
+
+
+def threads_are_greenlets() -> bool:
+    """Whether gevent or eventlet has replaced threads."""
+    return _is_replaced("threading") or _is_replaced("thread")  # as gevent calls it, and eventlet
+
+
+def _is_replaced(module: str) -> bool:
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    return bool((gevent and gevent.is_module_patched(module)) or (eventlet and eventlet.is_monkey_patched(module)))
+
+
+_WORKS_IN_GREENLETS = threads_are_greenlets() and _is_replaced("select")
 
 
 def _loop_is_running() -> bool:
@@ -131,6 +182,50 @@ class _SyncRunner(Generic[T]):
             raise KeyboardInterrupt
         self._threads.abandon_running = True
         self._loop.call_soon_threadsafe(self._stop_callbacks[self.interrupts - 1])
+
+
+# ---- greenlets
+
+_greenlet_loops: list[tuple[asyncio.AbstractEventLoop, Thread]] = []
+"""The event loop that all greenlets share, once there is one, and the greenlet that runs it."""
+
+
+class _HidingSelector(selectors.DefaultSelector):
+    """Hides its event loop while that waits: other greenlets run then, and must find no loop in their thread, or their own."""
+
+    others_loop: asyncio.AbstractEventLoop | None = None
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        loop = _get_running_loop()
+        _set_running_loop(self.others_loop)
+        try:
+            return super().select(timeout)
+        finally:
+            self.others_loop = _get_running_loop()
+            _set_running_loop(loop)
+
+    def run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run an event loop that has this selector."""
+        self.others_loop = _get_running_loop()
+        _set_running_loop(None)
+        loop.run_forever()
+
+
+def _run_among_greenlets(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the event loop that all greenlets share, and let the others work until it has ended."""
+    if not _greenlet_loops:
+        selector = _HidingSelector()
+        shared = asyncio.SelectorEventLoop(selector)
+        _greenlet_loops.append((shared, Thread(target=selector.run_loop, args=(shared,), name="redraft", daemon=True)))
+        _greenlet_loops[0][1].start()
+    loop, greenlet = _greenlet_loops[0]
+    if current_thread() is greenlet:
+        raise RedraftError("a coroutine that Redraft calls cannot wait for another call of it: use `await redraft.refine(...)`")
+    outcome = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    try:
+        return outcome.result()
+    finally:
+        outcome.cancel()  # has an effect only if the wait was interrupted
 
 
 class _LoopThreadPool(ThreadPoolExecutor):
@@ -217,4 +312,5 @@ def _reset_signals_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_greenlet_loops.clear)
     os.register_at_fork(before=_hold_sigterm, after_in_parent=_release_sigterm, after_in_child=_reset_signals_in_child)

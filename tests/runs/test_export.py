@@ -26,7 +26,7 @@ GATED = (PanelGrader("words:<9", must=True), PanelGrader("judge"))
 RUN = Provenance("nightly", "openai:small", {"target_score": 0.9})
 
 
-def trace(*answers, task="Why is the sky blue?", panel=JUDGE):
+def trace(*answers, task="Why is the sky blue?", panel=JUDGE, reason=StopReason.PATIENCE):
     """The trace of a refinement: each answer is a score, or (text, scores by grader, other fields of the candidate)."""
     grown = Trace(task if isinstance(task, Task) else Task(task), panel)
     for i, answer in enumerate(answers):
@@ -35,7 +35,7 @@ def trace(*answers, task="Why is the sky blue?", panel=JUDGE):
         for seat, score in zip(panel, scores if isinstance(scores, tuple) else (scores,) * len(panel), strict=True):
             if score is not None:
                 grown += Feedback(score, "so so", ("be brief",), candidate=i, grader=seat.name)
-    return grown + Outcome(grown.best.id if grown.best else None, StopReason.PATIENCE)
+    return grown + Outcome(grown.best.id if grown.best else None, reason)
 
 
 def trace_of_texts(traces):
@@ -200,6 +200,45 @@ def test_rows_without_an_example_are_counted_by_reason(tmp_path, left, recipe, r
     assert numbers.left_out == {reason: 1}
     assert {r["redraft_row"] for r in rows} == {"row 1"}
     assert (numbers.rows, numbers.used) == (2, 1)
+
+
+WHOLE, HALF = ("whole", 0.4, {}), ("half an ans", 0.9, CUT)
+BEST_CUT = trace(("poor", 0.1, {}), WHOLE, HALF)
+FAILED = trace(("poor", 0.1, {}), WHOLE, reason=StopReason.FAILED)
+LOWER_CUT = trace(("poo", 0.1, CUT), ("fair", 0.2, {}), WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("format", "left", "reason", "kept"),
+    [
+        ("messages", BEST_CUT, "the best answer was cut off", None),
+        ("prompt-completion", BEST_CUT, "the best answer was cut off", None),
+        ("messages", FAILED, "the row failed", None),
+        ("prompt-completion", FAILED, "the row failed", None),
+        ("messages", trace(HALF, reason=StopReason.FAILED), "the scored answers were cut off", None),
+        ("messages", trace(reason=StopReason.FAILED), "no answer", None),
+        ("messages", trace((WHOLE[0], None, {}), reason=StopReason.FAILED), "no answer has a score", None),
+        ("messages", LOWER_CUT, None, 1),
+        ("prompt-completion", LOWER_CUT, None, 1),
+        ("messages", trace(WHOLE, reason=StopReason.BUDGET), None, 1),
+        ("messages", trace(WHOLE, reason=StopReason.TARGET), None, 1),
+        ("preference", BEST_CUT, None, 1),
+        ("preference", FAILED, None, 1),
+        ("unpaired", BEST_CUT, None, 2),
+        ("unpaired", FAILED, None, 2),
+        ("stepwise", BEST_CUT, None, 1),
+        ("stepwise", FAILED, None, 1),
+        ("trajectory", BEST_CUT, None, 1),
+        ("trajectory", FAILED, None, 1),
+    ],
+)
+def test_an_answer_that_takes_the_place_of_the_best_is_not_fine_tuned_on(tmp_path, format, left, reason, kept):
+    """A comparison of complete answers with scores is as good as in another row. No answer that was cut off is in a format of TRL."""
+    fine = trace(("poor", 0.1, {}), ("fine", 0.95, {}), task="Another question")
+    rows, numbers = export_to_file(tmp_path, [left, fine], format=format)
+    found = [row for row in rows if row["redraft_row"] == "row 0"]
+    assert (len(found), numbers.left_out) == (kept or 0, {reason: 1} if reason else {})
+    assert format == "trajectory" or "half" not in json.dumps(found)
 
 
 def test_a_must_comes_before_a_score(tmp_path):

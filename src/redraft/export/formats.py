@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from .. import checks
 from ..core.prompts import draft_messages
-from ..core.records import Candidate
+from ..core.records import Candidate, StopReason
 from ..core.task import Message, message_text
 from ..core.trace import Trace
 from ..errors import ConfigError
@@ -44,6 +44,8 @@ NO_BETTER = "no better answer"
 SAME = "the same text"
 MARGIN = "the margin is too small"
 TOO_LOW = "the best score is too low"
+BEST_TRUNCATED = "the best answer was cut off"
+ROW_FAILED = "the row failed"
 NO_TEXT = "the prompt is more than text"
 NO_QUESTION = "the prompt does not end with a user or a tool"
 NOT_ONE_MESSAGE = "the prompt is more than one user message, which plain text cannot hold"
@@ -66,7 +68,8 @@ class ExportConfig:
       the label depends on the score instead: True for at least `good` if every must is satisfied; False for less than
       `good` - `min_margin` or a violated must; answers in between are left out.
     - prompt-completion (prompt, completion) and messages (messages): the best answer, if it satisfies every must and its score is
-      at least `good`.
+      at least `good`. A row that failed, or whose best answer was cut off, gives none: the answer that takes its place would be
+      learned as the best. In the other formats its complete answers with a score are still compared with each other.
     - stepwise (prompt, completions, labels): all scored answers in their order, each labelled with whether it is better than the
       answer it was made from: more musts satisfied, or as many and a score higher by at least `min_margin`. An answer without a
       scored predecessor is labelled True if it satisfies every must and scores more than 0. These are steps of a refinement, not of
@@ -378,8 +381,12 @@ def _score_columns(answer: ScoredAnswer) -> ExampleColumns:
 
 
 def _good_answer(source: TraceExamples) -> ScoredAnswer:
-    """Return the best answer. Raises NotExportable if it is not good enough."""
-    best = source.best_of(source.answers())
+    """Return the best answer. Raises NotExportable if it is not good enough or was cut off, or if its row failed."""
+    best, trace = source.best_of(source.answers()), source.trace
+    if trace.outcome and trace.outcome.reason is StopReason.FAILED:
+        raise NotExportable(ROW_FAILED)
+    if trace.best and trace.best.truncated:  # another one is not what the run has found
+        raise NotExportable(BEST_TRUNCATED)
     if best.score < (source.config.good or 0.0):
         raise NotExportable(TOO_LOW)
     return best

@@ -30,7 +30,7 @@ from ..refinement import log_default_judge, resolve_model
 from ..session import Session, graders_for_columns
 from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings
 from ..storage.journal import Journal
-from ..sync import run_sync
+from ..sync import check_event_loop, run_sync
 from ..tables.sources import open_source
 from ..tables.spool import ReadInterrupted
 from ..tables.writers import Output, open_output, result_column_names
@@ -166,6 +166,7 @@ class BatchRun:
         When cancelled, it makes no further call, saves everything, and raises CancelledError with the report as `result`. Raises
         ConfigError for wrong arguments, and StoreError for files that cannot be used.
         """
+        check_event_loop()
         async with AsyncExitStack() as resources, self._report_progress():
             resources.enter_context(rare_collection())
             try:

@@ -17,6 +17,7 @@ from typing import Any
 from .. import checks
 from ..descriptors import descriptor_limit, is_shortage
 from ..errors import ConfigError, SandboxUnavailableError
+from ..sync import threads_are_greenlets
 from . import bubblewrap, docker, landlock, unsafe
 from .execution import Execution, SandboxedProcessError
 from .interpreter import ENVIRONMENT, FLAGS, Packages, current_interpreter, find_packages, installed_programs
@@ -157,6 +158,10 @@ def choose_tier(spec: str, packages: tuple[str, ...] = ()) -> tuple[str, Callabl
     if (limit := descriptor_limit()) < MIN_DESCRIPTORS:
         raise SandboxUnavailableError(
             f"a sandbox needs a limit of at least {MIN_DESCRIPTORS} open files, got {limit:.0f}: raise it (`ulimit -n`)"
+        )
+    if threads_are_greenlets():
+        raise SandboxUnavailableError(
+            "code cannot be run where gevent or eventlet has replaced threads: they take the end of a process from its sandbox"
         )
     problems: list[str] = []
     for tier in AUTOMATIC if spec == "auto" else (spec,):

@@ -40,8 +40,9 @@ The columns are those that TRL's trainers read:
   stepwise           prompt, completions, labels: all answers in order
   trajectory         prompt, candidates, best, stop: the whole refinement
 Columns that begin with redraft_ say where a row comes from: run, row, models,
-graders, scores. Answers without a score and duplicates are left out; the summary
-counts them by reason.
+graders, scores. Answers without a score and duplicates are left out, and with
+prompt-completion and messages rows that failed or whose best answer was cut off; the
+summary counts the rows by reason.
 """
 
 SCORE = options.NumberRange(0, 1)
