@@ -16,12 +16,23 @@ import pytest
 import redraft
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, computed_field, create_model, field_serializer, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    Field,
+    TypeAdapter,
+    ValidationInfo,
+    computed_field,
+    create_model,
+    field_serializer,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 from redraft.answers import CodeAnswer, InvalidAnswer, SchemaAnswer, TypedAnswer, as_answer_form
 from redraft.answers.json_text import read_json, repaired_json
 from redraft.cli.answer_option import canonical_schema
 from redraft.core.prompts import SCHEMA_HEADING
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, GradingError, ValidatorError
 from redraft.models.openai_chat import is_strict_schema
 from redraft.protocols import Reply
 from typing_extensions import TypedDict
@@ -471,34 +482,65 @@ def model_whose_validator_raises(error):
     return Odd
 
 
-VALUE_ERRORS = [KeyError(2), IndexError("no such index"), AttributeError("no name"), TypeError("wrong"), ZeroDivisionError("by 0")]
+FAULTS = [
+    KeyError(2),
+    IndexError("no such index"),
+    AttributeError("no name"),
+    TypeError("wrong"),
+    ZeroDivisionError("by 0"),
+    RecursionError("too deep"),
+    ConnectionError("no database"),
+    NotImplementedError("later"),
+    StopIteration(),
+    LookupError("none"),
+    RuntimeError("closed"),
+]
 
 
-@pytest.mark.parametrize("error", VALUE_ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("answers", [('{"n": 2}', '{"n": 1}'), ('{"n": 1}', '{"n": 2}')], ids=["first", "last"])
-def test_a_value_on_which_a_validator_raises_is_not_valid(error, answers):
-    """Whatever a model wrote, the refinement goes on; the trace names the validator, the kind of error and the line."""
-    result, _ = refined(answers, lambda text: 0.5, answer=model_whose_validator_raises(error), max_iterations=1)
-    assert (result.parsed.n, result.usage.calls) == (1, 2)
-    assert not result.trace.failures
-    rejected = next(f for found in result.trace.feedback.values() for f in found if f.grader == "answer" and f.score == 0)
-    assert re.search(rf"cannot be validated: {type(error).__name__}.*\(in look_up, test_answers.py line \d+\)", rejected.reason)
+@pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("noise_aware", [False, True])
+def test_a_fault_of_a_validator_ends_the_run(error, noise_aware):
+    """No further answer is asked for. The error names the class, the validator, the kind of error and the line."""
+    model, kind = redraft.ScriptedModel(['{"n": 2}'] * 9), model_whose_validator_raises(error)
+    with pytest.raises(GradingError) as caught:
+        redraft.refine_sync("q", model, lambda text: 0.5, answer=kind, max_iterations=5, noise_aware=noise_aware)
+    where = (
+        rf"a validator of Odd raised {type(error).__name__}.*\(in look_up, test_answers.py line \d+\); that is a fault of the code"
+    )
+    assert re.search(where, str(caught.value)) and isinstance(caught.value.__cause__, ValidatorError)
+    assert (model.calls, caught.value.result.value, caught.value.result.parsed) == (1, '{"n": 2}', None)
 
 
-@pytest.mark.parametrize("answers", [('{"n": 2}',), ('{"n": 1}', '{"n": 2}')], ids=["first", "last"])
-def test_a_validator_that_fails_for_another_reason_fails_the_grade(answers):
-    """An outage says nothing of the value. The best answer so far and what was paid for survive."""
-    answer = model_whose_validator_raises(ConnectionError("no database"))
-    settings = {"answer": answer, "max_iterations": len(answers) - 1}
-    if len(answers) == 1:
-        with pytest.raises(redraft.errors.GradingError, match=r"answer: ConnectionError: no database \(in look_up") as caught:
-            refined(answers, lambda text: 0.5, **settings)
-        result = caught.value.result
-        assert (result.value, result.parsed) == ('{"n": 2}', None)
-    else:
-        result, _ = refined(answers, lambda text: 0.5, **settings)
-        assert (result.parsed.n, len(result.trace.failures)) == (1, 1)
-    assert result.usage.calls == len(answers)
+def test_the_best_answer_before_a_fault_of_a_validator_is_kept():
+    """The run ends there, has not converged, and says why."""
+    kind = model_whose_validator_raises(KeyError("n"))
+    result, model = refined(['{"n": 1}', *['{"n": 2}'] * 5], lambda text: 0.5, answer=kind, max_iterations=5)
+    assert (result.parsed.n, result.stop, result.metadata["converged"], model.calls) == (1, "failed", False, 2)
+    assert "a validator of Odd raised KeyError: 'n' (in look_up" in result.reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("only 1"), AssertionError("only 1"), PydanticCustomError("one", "only 1"), UnicodeError("only 1")],
+    ids=repr,
+)
+def test_a_validation_error_is_of_the_answer(error):
+    """The next prompt holds its words, and the run goes on."""
+    result, model = refined(['{"n": 2}', '{"n": 1}'], answer=model_whose_validator_raises(error), max_iterations=3)
+    assert (result.parsed.n, model.calls, len(result.trace.failures)) == (1, 2, 0)
+    assert "only 1, got 2" in model.messages[1][-1]["content"]
+
+
+async def test_a_fault_of_a_validator_fails_one_row(tmp_path):
+    """The other rows of a batch go on, and those of `grade_many` say whose fault it is."""
+    kind, out = model_whose_validator_raises(KeyError("n")), tmp_path / "out.jsonl"
+    rows = [{"prompt": f'{{"n": {n}}}'} for n in (1, 2)]
+    await redraft.batch(rows, out, lambda messages: messages[0]["content"][:8], lambda text: 1.0, answer=kind)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["parsed"] for row in rows] == [{"n": 1}, None]
+    assert rows[0]["error"] is None and "a validator of Odd raised KeyError" in rows[1]["error"]
+    report = await redraft.grade(("q", '{"n": 2}'), ["json"], answer=kind)
+    assert "a validator of Odd raised KeyError" in next(iter(report.failures.values())).message
 
 
 class Calls:
