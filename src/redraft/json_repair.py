@@ -178,21 +178,23 @@ RARE_COMMAND = re.compile(
     r"""\\(?:
     n(?:abla|atural|e(?:arrow|wcommand|wenvironment|wline|wpage)|[gl]eq(?:q|slant)?|oindent|olimits|onumber|ormalsize|otin|warrow
       |su[bp]seteqq?|triangle(?:left|right)(?:eq)?|[vV][dD]ash|(?:Left|left|Right|right|Leftright|leftright)arrow)
-    |neq(?!\ ?[=:.(\[])|not(?=\\|=)|(?:(?<=\ \\)(?:neq|ne(?=\ ?[-\d\\]))|(?<=_\\)nu|(?<=[\ $(={]\\)neg(?!\.))
-    |t(?:anh|au|herefore|heta|hickapprox|hicksim|ilde|imes|iny|oprule|riangle(?:down|left|lefteq|q|right|righteq)?|woheadrightarrow
+    |neq(?!\ ?[=:.(\[])|not(?=\\|=)|(?:(?<=\ \\)(?:neq|ne(?=\ ?[-\d\\]))|(?<=_\\)nu(?!\d)|(?<=[\ $(={]\\)neg(?!\.))
+    |(?:(?<=\A\\)|(?<=[\ $({=^_]\\))tau|tau(?!\ [^\W\d_]{2})
+    |t(?:anh|herefore|heta|hickapprox|hicksim|ilde|imes|iny|oprule|riangle(?:down|left|lefteq|q|right|righteq)?|woheadrightarrow
       |ableofcontents|ext(?:asciitilde|backslash|color|greater|less|style|superscript|subscript|width)
       |(?:ext(?:bf|it|md|normal|rm|sc|sf|tt|up)?|binom|frac|ag|itle)(?=\{)|frac(?=\d)|ag(?=\*))
     |tan(?=[(\\^{_])|(?<=[\ })]\\)to(?=\ ?[-+\d\\]|\ [a-z]\b)
     |r(?:angle|brace|brack|ceil|enewcommand|equire|floor|group|ho|ight|isingdotseq|m|mfamily|oot|times|[vV]ert
       |ight(?:arrow|arrowtail|harpoondown|harpoonup|leftarrows|leftharpoons|rightarrows|squigarrow|threetimes)
       |(?:ef|ule|aisebox|esizebox|owcolor)(?=[{\[]))
-    )(?![^\W_])""",
+    )(?![^\W\d_])""",
     re.VERBOSE,
 )
 """A command of LaTeX of which the rest, after a line break, a tab or a carriage return, is no word that begins a line."""
 COMMON_COMMANDS = re.compile(r"\\(?:n(?:u|e|eg|eq|i|mid|ot|exists|less|gtr|sim|cong|prec|succ|parallel|subset|supset)|tan|to|top)")
 r"""Commands of LaTeX of which the rest may begin a line, as the `u` of `\nu`: what stands around them decides."""
 BEFORE_COMMAND = re.compile(r"(?:\A|[\s$=+*/(){}\[\]<>|&\d_-]|(?<![^\W\d_])[A-Za-z])\Z")
+END_OF_FORMULA = re.compile(r"(?<=\S)\$(?!\d)")
 BEFORE_SCRIPT = re.compile(r"(?:\^\{?|_\{)\Z")
 WINDOWS_PATH = re.compile(r'[A-Za-z]:(?:\\[^\\"<>|*?:]++)+\\?')
 
@@ -234,7 +236,7 @@ def _single_backslashes(content: str) -> Iterator[int]:
     if clear and WINDOWS_PATH.fullmatch(content):
         yield from (escape.start() for escape in escapes)
     has_lines = r"\begin{" in content and content.index(r"\begin{") in clear
-    dollars, after, last = 0, 0, content.rfind("$")
+    dollars, after, last = 0, 0, max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0)
     for escape in escapes:
         at, end = escape.span()
         dollars, after = dollars + content.count("$", after, at), end
