@@ -296,8 +296,8 @@ class TypedAnswer(JsonAnswer[T]):
                 raise
             hint = "; info.context is None without answer_context=" if self.context is None and "NoneType" in str(error) else ""
             raise ValidatorError(
-                f"a validator of {self.name} raised {error_text(error)}; that is a fault of the code, since a wrong answer is a "
-                f"ValueError{hint}"
+                f"a validator of {self.name} raised {error_text(error)}; that is a fault of the code: for a wrong answer, validators "
+                f"raise a ValueError{hint}"
             ) from error
         return validated
 

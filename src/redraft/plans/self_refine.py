@@ -170,7 +170,8 @@ def full_note(trace: Trace, note: str = "") -> str:
     """Return the note of a stop; if there are answers and none is graded, with what the best of them lacks."""
     if not trace.candidates or trace.graded_candidates:
         return note
-    return "; ".join(filter(None, [note, missing_grades_text(trace)]))
+    missing = missing_grades_text(trace)
+    return missing if note[:MAX_REASON_CHARS] in missing else "; ".join(filter(None, [note, missing]))
 
 
 def missing_grades_text(trace: Trace) -> str:
