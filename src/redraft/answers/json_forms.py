@@ -25,7 +25,7 @@ from ..protocols import Check, Edit
 from ..requirements.data import JsonSchema, canonical_json, is_schema
 from ..text import strip_control_sequences
 from .base import EXPECTED, InvalidAnswer
-from .json_text import is_json, member_texts, read_json, repaired_json, unwrapped, without_fence
+from .json_text import is_json, member_texts, read_json, repaired_json, wrapper_contents, without_fence
 from .schemas import endpoint_schema, prompt_schema, resolve_root, wrap_schema, wrapper_key, wrapper_names
 
 T = TypeVar("T")
@@ -116,10 +116,10 @@ class JsonAnswer(ABC, Generic[T]):
     def _may_be_list(self) -> bool:
         return self._is_valid("[]")
 
-    def _unwrapped(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield what is in wrappers around a JSON text, as `unwrapped` does; nothing where values of any type are valid."""
+    def _wrapper_contents(self, text: str) -> Iterator[tuple[str, str]]:
+        """Yield what is in wrappers around a JSON text, as `wrapper_contents` does; nothing where values of any type are valid."""
         if not TYPE_KEYWORDS.isdisjoint(self.json_schema):
-            yield from unwrapped(text, self._wrapper_names, lists=not self._may_be_list)
+            yield from wrapper_contents(text, self._wrapper_names, lists=not self._may_be_list)
 
     def read(self, text: str) -> T:
         """Return the value. Raises InvalidAnswer with the errors: each with a path, a message, and the value found."""
@@ -137,7 +137,7 @@ class JsonAnswer(ABC, Generic[T]):
 
     def _wrapper_error(self, text: str, value: Any, invalid: InvalidAnswer) -> InvalidAnswer:
         """Return the error of a text that is not valid; where the answer is in a wrapper, or lacks one, with that first."""
-        inner = [(wrapper, self._error_of(each)) for wrapper, each in self._unwrapped(text)]
+        inner = [(wrapper, self._error_of(each)) for wrapper, each in self._wrapper_contents(text)]
         wrapper, error = max(inner, key=lambda each: each[1].nearness, default=("", invalid))
         if error.nearness > invalid.nearness:
             message = single_line(f"the answer stands in {wrapper}: write it alone")
@@ -196,7 +196,7 @@ class JsonAnswer(ABC, Generic[T]):
             whole = repaired_json(text)
         if whole is None or not is_json(whole):
             return
-        texts = [("", self._without_wrapper(whole, read_json(whole))), ("", whole), *self._unwrapped(whole)]
+        texts = [("", self._without_wrapper(whole, read_json(whole))), ("", whole), *self._wrapper_contents(whole)]
         wrapper, valid = next((each for each in texts if self._is_valid(each[1])), ("", text))
         if valid == text:
             return
@@ -296,8 +296,8 @@ class TypedAnswer(JsonAnswer[T]):
                 raise
             hint = "; info.context is None without answer_context=" if self.context is None and "NoneType" in str(error) else ""
             raise ValidatorError(
-                f"a validator of {self.name} raised {error_text(error)}; that is a fault of the code: for a wrong answer, validators "
-                f"raise a ValueError{hint}"
+                f"a validator of {self.name} raised {error_text(error)}; that is a fault of the code: for a wrong answer, "
+                f"validators raise a ValueError{hint}"
             ) from error
         return validated
 

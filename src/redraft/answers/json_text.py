@@ -88,7 +88,7 @@ def member_texts(text: str) -> dict[str, str]:
     return members
 
 
-def unwrapped(text: str, names: Collection[str], *, lists: bool) -> Iterator[tuple[str, str]]:
+def wrapper_contents(text: str, names: Collection[str], *, lists: bool) -> Iterator[tuple[str, str]]:
     """Yield what is in a wrapper around JSON, what is in a wrapper in that, and so on, each with the wrapper in words.
 
     Wrappers are a list of one (with `lists`), a text that holds JSON, an object with one key of these names (see `plain_name`), a

@@ -180,10 +180,10 @@ Input = TypeVar("Input", bound=ToolInput)
 
 def read_arguments(kind: type[Input], arguments: Mapping[str, Any]) -> Input:
     """Return the checked arguments of a call. Raises ValidationError."""
-    return kind.model_validate(_Reader().read(dict(arguments), _input_schema(kind)))
+    return kind.model_validate(_ArgumentReader().read(dict(arguments), _input_schema(kind)))
 
 
-class _Reader:
+class _ArgumentReader:
     """Reads values as their schemas mean them. What it cannot read stays as it is."""
 
     def __init__(self) -> None:
