@@ -25,7 +25,7 @@ from ..protocols import Check, Edit
 from ..requirements.data import JsonSchema, canonical_json, is_schema
 from ..text import strip_control_sequences
 from .base import EXPECTED, InvalidAnswer
-from .json_text import is_json, member_texts, read_json, repaired_json, wrapper_contents, without_fence
+from .json_text import is_json, member_texts, read_json, repaired_json, without_fence, wrapper_contents
 from .schemas import endpoint_schema, prompt_schema, resolve_root, wrap_schema, wrapper_key, wrapper_names
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ MAX_NAME_CHARS = 60  # of the name of a wrapper
 FENCE_START = re.compile(r"(```++|~~~++)[^\n`]*+\n")
 BLOCK = re.compile(r"^[ \t]*+(```++|~~~++)[^\n`]*+\n(.*?)(?:^[ \t]*+\1[ \t]*+$|\Z)", re.DOTALL | re.MULTILINE)
 BRACKETS = re.compile(r"[{}\[\]]")
-BETWEEN = re.compile(r"[\s,:]*+")  # tokens of an object that is known to be JSON
+BETWEEN = re.compile(r"[\s,:]*+")
 OPENING = re.compile(r"[{\[]")
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
 EMBEDDED_AFTER = ("(", '"', "'", "\\", "“", "‘")  # a value that follows one of these is part of something else
@@ -78,14 +78,20 @@ def without_fence(text: str) -> str:
 def member_texts(text: str) -> dict[str, str]:
     """Return the texts of the values in a JSON object by their keys."""
     members: dict[str, str] = {}
-    at = BETWEEN.match(text, 1).end()  # type: ignore[union-attr]
+    at = _next_token(text, 1)
     while text[at] != "}":
         key, end = _DECODER.raw_decode(text, at)
-        start = BETWEEN.match(text, end).end()  # type: ignore[union-attr]
+        start = _next_token(text, end)
         end = _DECODER.raw_decode(text, start)[1]
         members[key] = text[start:end]
-        at = BETWEEN.match(text, end).end()  # type: ignore[union-attr]
+        at = _next_token(text, end)
     return members
+
+
+def _next_token(text: str, at: int) -> int:
+    """Return where the next key, value or bracket begins in an object that is known to be JSON."""
+    between = BETWEEN.match(text, at)
+    return between.end() if between else at
 
 
 def wrapper_contents(text: str, names: Collection[str], *, lists: bool) -> Iterator[tuple[str, str]]:
