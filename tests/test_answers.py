@@ -1320,3 +1320,25 @@ def test_a_missing_context_is_said():
     """A validator that needs one has a fault without it."""
     with pytest.raises(GradingError, match=r"TypeError: .* line \d+\).*; info.context is None without answer_context="):
         refined([GOOD], answer=Quote)
+
+
+def test_a_run_goes_on_once_the_fault_is_mended():
+    """The answer that could not be validated is validated again, without a call."""
+    faults = [KeyError("n")]
+
+    class Odd(BaseModel):
+        n: int
+
+        @field_validator("n")
+        @classmethod
+        def look_up(cls, n: int) -> int:
+            if faults:
+                raise faults[0]
+            return n
+
+    with pytest.raises(GradingError) as caught:
+        refined(['{"n": 2}'], answer=Odd)
+    trace = redraft.Trace.from_json(caught.value.result.trace.to_json())
+    faults.clear()
+    result = redraft.refine_sync(trace, redraft.ScriptedModel([]), lambda text: 1.0, answer=Odd)
+    assert (result.parsed.n, result.stop) == (2, "target")
