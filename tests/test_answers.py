@@ -16,12 +16,24 @@ import pytest
 import redraft
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, computed_field, create_model, field_serializer, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    Field,
+    TypeAdapter,
+    ValidationInfo,
+    computed_field,
+    create_model,
+    field_serializer,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 from redraft.answers import CodeAnswer, InvalidAnswer, SchemaAnswer, TypedAnswer, as_answer_form
 from redraft.answers.json_text import read_json, repaired_json
 from redraft.cli.answer_option import canonical_schema
 from redraft.core.prompts import SCHEMA_HEADING
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, GradingError, ValidatorError
+from redraft.grading import grade_many
 from redraft.models.openai_chat import is_strict_schema
 from redraft.protocols import Reply
 from typing_extensions import TypedDict
@@ -471,34 +483,65 @@ def model_whose_validator_raises(error):
     return Odd
 
 
-VALUE_ERRORS = [KeyError(2), IndexError("no such index"), AttributeError("no name"), TypeError("wrong"), ZeroDivisionError("by 0")]
+FAULTS = [
+    KeyError(2),
+    IndexError("no such index"),
+    AttributeError("no name"),
+    TypeError("wrong"),
+    ZeroDivisionError("by 0"),
+    RecursionError("too deep"),
+    ConnectionError("no database"),
+    NotImplementedError("later"),
+    StopIteration(),
+    LookupError("none"),
+    RuntimeError("closed"),
+]
 
 
-@pytest.mark.parametrize("error", VALUE_ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("answers", [('{"n": 2}', '{"n": 1}'), ('{"n": 1}', '{"n": 2}')], ids=["first", "last"])
-def test_a_value_on_which_a_validator_raises_is_not_valid(error, answers):
-    """Whatever a model wrote, the refinement goes on; the trace names the validator, the kind of error and the line."""
-    result, _ = refined(answers, lambda text: 0.5, answer=model_whose_validator_raises(error), max_iterations=1)
-    assert (result.parsed.n, result.usage.calls) == (1, 2)
-    assert not result.trace.failures
-    rejected = next(f for found in result.trace.feedback.values() for f in found if f.grader == "answer" and f.score == 0)
-    assert re.search(rf"cannot be validated: {type(error).__name__}.*\(in look_up, test_answers.py line \d+\)", rejected.reason)
+@pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("noise_aware", [False, True])
+def test_a_fault_of_a_validator_ends_the_run(error, noise_aware):
+    """No further answer is asked for. The error names the class, the validator, the kind of error and the line."""
+    model, kind = redraft.ScriptedModel(['{"n": 2}'] * 9), model_whose_validator_raises(error)
+    with pytest.raises(GradingError) as caught:
+        redraft.refine_sync("q", model, lambda text: 0.5, answer=kind, max_iterations=5, noise_aware=noise_aware)
+    where = (
+        rf"a validator of Odd raised {type(error).__name__}.*\(in look_up, test_answers.py line \d+\); that is a fault of the code"
+    )
+    assert re.search(where, str(caught.value)) and isinstance(caught.value.__cause__, ValidatorError)
+    assert (model.calls, caught.value.result.value, caught.value.result.parsed) == (1, '{"n": 2}', None)
 
 
-@pytest.mark.parametrize("answers", [('{"n": 2}',), ('{"n": 1}', '{"n": 2}')], ids=["first", "last"])
-def test_a_validator_that_fails_for_another_reason_fails_the_grade(answers):
-    """An outage says nothing of the value. The best answer so far and what was paid for survive."""
-    answer = model_whose_validator_raises(ConnectionError("no database"))
-    settings = {"answer": answer, "max_iterations": len(answers) - 1}
-    if len(answers) == 1:
-        with pytest.raises(redraft.errors.GradingError, match=r"answer: ConnectionError: no database \(in look_up") as caught:
-            refined(answers, lambda text: 0.5, **settings)
-        result = caught.value.result
-        assert (result.value, result.parsed) == ('{"n": 2}', None)
-    else:
-        result, _ = refined(answers, lambda text: 0.5, **settings)
-        assert (result.parsed.n, len(result.trace.failures)) == (1, 1)
-    assert result.usage.calls == len(answers)
+def test_the_best_answer_before_a_fault_of_a_validator_is_kept():
+    """The run ends there, has not converged, and says why."""
+    kind = model_whose_validator_raises(KeyError("n"))
+    result, model = refined(['{"n": 1}', *['{"n": 2}'] * 5], lambda text: 0.5, answer=kind, max_iterations=5)
+    assert (result.parsed.n, result.stop, result.metadata["converged"], model.calls) == (1, "failed", False, 2)
+    assert "a validator of Odd raised KeyError: 'n' (in look_up" in result.metadata["note"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("only 1"), AssertionError("only 1"), PydanticCustomError("one", "only 1"), UnicodeError("only 1")],
+    ids=repr,
+)
+def test_a_validation_error_is_of_the_answer(error):
+    """The next prompt holds its words, and the run goes on."""
+    result, model = refined(['{"n": 2}', '{"n": 1}'], answer=model_whose_validator_raises(error), max_iterations=3)
+    assert (result.parsed.n, model.calls, len(result.trace.failures)) == (1, 2, 0)
+    assert "only 1, got 2" in model.messages[1][-1]["content"]
+
+
+async def test_a_fault_of_a_validator_fails_one_row(tmp_path):
+    """The other rows of a batch go on, and those of `grade_many` say whose fault it is."""
+    kind, out = model_whose_validator_raises(KeyError("n")), tmp_path / "out.jsonl"
+    rows = [{"prompt": f'{{"n": {n}}}'} for n in (1, 2)]
+    await redraft.batch(rows, out, lambda messages: messages[0]["content"][:8], lambda text: 1.0, answer=kind)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["parsed"] for row in rows] == [{"n": 1}, None]
+    assert rows[0]["error"] is None and "a validator of Odd raised KeyError" in rows[1]["error"]
+    report = await redraft.grade(("q", '{"n": 2}'), ["json"], answer=kind)
+    assert "a validator of Odd raised KeyError" in next(iter(report.failures.values())).message
 
 
 class Calls:
@@ -1074,3 +1117,228 @@ async def test_an_annotated_function_has_no_such_hint():
     report = await redraft.grade(("q", INVOICE), [takes_invoice_and_fails], answer=Invoice)
     [failure] = report.failures.values()
     assert "'str' object has no attribute" in failure.message and "annotated" not in failure.message
+
+
+# ---- wrappers
+
+
+class Order(BaseModel):
+    a: int
+    b: list[str]
+
+
+class Strict(Order, extra="forbid"):
+    c: int = 0
+
+
+class Node(BaseModel):
+    name: str
+    children: "list[Node]"
+
+
+ORDER, OTHER = '{"a": 1, "b": ["x"]}', '{"a": 2, "b": []}'
+ORDER_SCHEMA = {"title": "Order", "type": "object", "required": ["a", "b"], "properties": {"a": {"type": "integer"}}}
+WRAPPERS = {
+    "the name of the class": '{"Order": %s}',
+    "the name in lower case": '{"order": %s}',
+    "a common name": '{"result": %s}',
+    "another common name": '{"data": %s}',
+    "an answer": '{"answer": %s}',
+    "values in a schema": '{"properties": %s}',
+    "values in a schema with its type": '{"type": "object", "properties": %s}',
+    "a list of one": "[%s]",
+    "a call": '{"name": "Order", "arguments": %s}',
+    "a call in tags": '<tool_call>{"name": "Order", "parameters": %s}</tool_call>',
+    "a list in an object": '{"items": [%s]}',
+    "an object in a list": '[{"Order": %s}]',
+    "bad syntax": "Sure: {'order': %s,}",
+    "a fence": '```json\n{"Order": %s}\n```',
+}
+
+
+@pytest.mark.parametrize("form", [*WRAPPERS.values(), None], ids=[*WRAPPERS, "a text"])
+@pytest.mark.parametrize("answer", [Order, Strict, ORDER_SCHEMA, Order | Point, Order | None], ids=str)
+def test_a_wrapper_is_taken_off_without_a_call(form, answer):
+    """Where the whole is not valid and what is in it is. No digit changes, and the note names the wrapper."""
+    given = form % ORDER.replace("1", "1e0") if form else json.dumps(ORDER.replace("1", "1e0"))
+    if answer in (Strict,):
+        given = given.replace("Order", "Strict").replace("order", "strict")
+    result, model = refined([given], answer=answer, max_iterations=1)
+    assert (result.value.replace(" ", ""), model.calls) == (ORDER.replace("1", "1e0").replace(" ", ""), 1)
+    assert "took the answer out of" in (result.trace.best.note or "") or as_answer_form(answer).wrapper_key == "answer"
+
+
+@pytest.mark.parametrize(
+    ("answer", "given", "value"),
+    [
+        (list[Order], f'{{"orders": [{ORDER}]}}', [Order(a=1, b=["x"])]),
+        (list[Order], f'{{"items": [{ORDER}, {OTHER}]}}', [Order(a=1, b=["x"]), Order(a=2, b=[])]),
+        (list[Order], json.dumps(f"[{ORDER}]"), [Order(a=1, b=["x"])]),
+        (list[int], '{"values": [1, 2]}', [1, 2]),
+        (dict[str, int], '{"result": {"x": 1}}', {"x": 1}),
+        (int, '{"value": 5}', 5),
+        (Literal["yes", "no"], '{"response": "no"}', "no"),
+        (City, '{"City": {"name": "Rome", "people": 3}}', {"name": "Rome", "people": 3}),
+    ],
+    ids=str,
+)
+def test_other_values_in_wrappers(answer, given, value):
+    """Lists, numbers, words and dictionaries."""
+    result, model = refined([given], answer=answer, max_iterations=1)
+    assert (result.parsed, model.calls) == (value, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "given", "says"),
+    [
+        (Order, f"[{ORDER}, {OTHER}]", "it is a list of 2: write one answer, without a list around it"),
+        (Order, f"[{ORDER}, {ORDER}]", "it is a list of 2"),
+        (
+            Order,
+            f'{{"first": {ORDER}, "second": {OTHER}}}',
+            "an answer stands under 'first' and under 'second': write one answer alone",
+        ),
+        (Order, f'{{"Order": {ORDER}, "note": "done"}}', "an answer stands under 'Order': write one answer alone"),
+        (Order, f'{{"error": {ORDER}}}', "an answer stands under 'error'"),
+        (Order, f'{{"name": "delete", "arguments": {ORDER}}}', "an answer stands under 'arguments'"),
+        (Order, '{"Order": {"a": 1}}', "the answer stands in an object under 'Order': write it alone"),
+        (Order, '{"Order": {"a": 1}}', "b: Field required"),
+        (Order, "[]", "Input should be an object"),
+        (Order, '{"Order": null}', "Input should be an object, got None"),
+        (Order, '"no JSON"', "Input should be an object"),
+        (list[Order], ORDER, "a list is wanted: write it in square brackets"),
+        (list[str], '{"errors": ["none found"]}', "an answer stands under 'errors'"),
+        (int, '{"count": 5}', "Input should be a valid integer"),
+        (int, "[5]", "the answer stands in a list of one"),
+        (Node, '{"children": [{"name": "x", "children": []}]}', "name: Field required"),
+        ({"items": {"type": "integer"}}, '["x"]', "$[0]: 'x' is not of type 'integer'"),
+        ({"type": ["array", "object"], "items": {"type": "integer"}}, '[{"a": 1}]', "is not of type 'integer'"),
+    ],
+    ids=str,
+)
+def test_a_wrapper_is_named_to_the_writer(answer, given, says):
+    """What may mean more than one thing is left as it is; the next prompt says what is wrong with it."""
+    model = redraft.ScriptedModel([given, "?"])
+    redraft.refine_sync("q", model, answer=answer, max_iterations=1, editor=False)
+    assert says in model.messages[1][-1]["content"]
+    if answer is not int or given != "[5]":
+        assert [edit for edit in as_answer_form(answer).repairs(given)] == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "given"),
+    [
+        (Loose, '{"Loose": {"answer": 3}}'),
+        (Settings, '{"Settings": {"level": 3}}'),
+        (dict[str, dict[str, int]], '{"result": {"x": 1}}'),
+        (list[list[int]], "[[1]]"),
+        (str | int, '"{\\"a\\": 1}"'),
+        ({"type": "object"}, '{"data": {}}'),
+    ],
+    ids=str,
+)
+def test_what_is_valid_with_a_wrapper_keeps_it(answer, given):
+    """The whole is the answer."""
+    result, model = refined([given], answer=answer, max_iterations=1)
+    assert (result.value, model.calls) == (given, 1) and result.parsed is not None
+
+
+# ---- the context of validators
+
+
+class Quote(BaseModel):
+    quote: str
+
+    @field_validator("quote")
+    @classmethod
+    def is_in_source(cls, quote: str, info: ValidationInfo) -> str:
+        if quote not in info.context["source"]:
+            raise ValueError("not in the source")
+        return quote
+
+
+SOURCE = {"source": "Rome has seven hills.", "words": {"seven", "hills"}}
+GOOD, WRONG = '{"quote": "seven hills"}', '{"quote": "six hills"}'
+
+
+async def test_validators_find_the_context(tmp_path):
+    """In every entry point, for the form, for graders of the type, and for `parsed`."""
+
+    def is_quote(answer: Quote) -> bool:
+        return isinstance(answer, Quote)
+
+    given = {"answer": Quote, "answer_context": SOURCE}
+    model = redraft.ScriptedModel([WRONG, GOOD])
+    result = await redraft.refine("q", model, is_quote, **given)
+    assert (result.parsed.quote, model.calls) == ("seven hills", 2)
+    assert "quote: Value error, not in the source, got 'six hills'" in model.messages[1][-1]["content"]
+    results = await redraft.refine_many(["a", "b"], redraft.ScriptedModel([GOOD] * 2), is_quote, **given)
+    assert [each.parsed.quote for each in results] == ["seven hills"] * 2
+    assert [trace async for trace in redraft.stream("q", redraft.ScriptedModel([GOOD]), is_quote, **given)][-1].score == 1
+    out = tmp_path / "out.jsonl"
+    await redraft.batch([{"prompt": "q"}], out, redraft.ScriptedModel([GOOD]), is_quote, **given)
+    assert json.loads(out.read_text())["parsed"] == {"quote": "seven hills"}
+    report = await redraft.grade(("q", GOOD), is_quote, **given)
+    assert report["answer"].score == report["is_quote"].score == 1
+    assert (await grade_many([("q", WRONG)], is_quote, **given))[0]["answer"].score == 0
+
+
+def test_the_context_is_in_the_fingerprint():
+    """A trace is continued with an equal one, without a call; another is an error, as another form is."""
+    result, _ = refined([GOOD], answer=Quote, answer_context=SOURCE)
+    trace = redraft.Trace.from_json(result.trace.to_json())
+    equal = {"words": {"hills", "seven"}, "source": SOURCE["source"]}
+    again = redraft.refine_sync(trace, redraft.ScriptedModel([]), lambda text: 1.0, answer=Quote, answer_context=equal)
+    assert again.parsed == result.parsed
+    for other in (None, {**SOURCE, "source": "seven hills"}, {**SOURCE, "words": set()}, {"source": SOURCE["source"]}):
+        with pytest.raises(ConfigError, match="made with another form of answer"):
+            redraft.refine_sync(trace, redraft.ScriptedModel([]), "json", answer=Quote, answer_context=other)
+    form = as_answer_form(Quote, SOURCE)
+    assert pickle.loads(pickle.dumps(form)).fingerprint == form.fingerprint != as_answer_form(Quote).fingerprint
+    assert as_answer_form(Quote, {"client": object()}).fingerprint == as_answer_form(Quote, {"client": object()}).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("answer", "context", "words"),
+    [
+        (None, SOURCE, "answer_context is for the validators of an `answer` that is a type"),
+        ({"type": "object"}, SOURCE, "answer_context is for the validators"),
+        ("code:python", SOURCE, "answer_context is for the validators"),
+        (Quote, "Rome", "answer_context must be a mapping"),
+        (Quote, 5, "answer_context must be a mapping"),
+    ],
+)
+def test_a_context_without_validators_is_refused(answer, context, words):
+    """Before any call."""
+    model = redraft.ScriptedModel([GOOD])
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        redraft.refine_sync("q", model, "json", answer=answer, answer_context=context)
+    assert model.calls == 0
+
+
+def test_a_missing_context_is_said():
+    """A validator that needs one has a fault without it."""
+    with pytest.raises(GradingError, match=r"TypeError: .* line \d+\).*; info.context is None without answer_context="):
+        refined([GOOD], answer=Quote)
+
+
+def test_a_run_goes_on_once_the_fault_is_mended():
+    """The answer that could not be validated is validated again, without a call."""
+    faults = [KeyError("n")]
+
+    class Odd(BaseModel):
+        n: int
+
+        @field_validator("n")
+        @classmethod
+        def look_up(cls, n: int) -> int:
+            if faults:
+                raise faults[0]
+            return n
+
+    with pytest.raises(GradingError) as caught:
+        refined(['{"n": 2}'], answer=Odd)
+    trace = redraft.Trace.from_json(caught.value.result.trace.to_json())
+    faults.clear()
+    result = redraft.refine_sync(trace, redraft.ScriptedModel([]), lambda text: 1.0, answer=Odd)
+    assert (result.parsed.n, result.stop) == (2, "target")

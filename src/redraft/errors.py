@@ -13,6 +13,7 @@ RedraftError
 |   +-- ModelUnavailableError   the endpoint cannot be reached, or does not serve that model
 |   +-- ShortageError           this machine is short of descriptors, memory, ports or processes
 +-- GradingError            a grader, or in `grade` all of them, could grade nothing
+|   +-- ValidatorError            a validator of the answer's type has a fault
 +-- ComputeLimitError       a check or a repair takes more time or memory than it may
 +-- BudgetExhaustedError    money, tokens, calls or time are used up
 +-- StoreError              a trace cannot be read or written
@@ -153,6 +154,10 @@ class ShortageError(ModelError):
 
 class GradingError(RedraftError):
     """A grader of the user's own graded no answer; where only grades are asked for, as in `grade`: no grader graded any."""
+
+
+class ValidatorError(GradingError):
+    """A validator of the answer's type raised another error than those that say what is wrong with a value; it ends the run."""
 
 
 class ComputeLimitError(RedraftError):

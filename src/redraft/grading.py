@@ -202,6 +202,7 @@ async def _report_of(refinement: Refinement | Task, semaphore: asyncio.Semaphore
 class GradeSettings(TypedDict, total=False):
     """The keyword arguments of `grade`, `grade_sync` and `grade_many`."""
 
+    answer_context: Mapping[str, Any] | None
     budget: Budget | None
     deadline: float | None
     on_record: Callable[[Record], object] | None

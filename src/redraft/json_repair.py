@@ -1,16 +1,20 @@
-"""Repairs the form of JSON that a model wrote.
+r"""Repairs the form of JSON that a model wrote.
 
 Text that is not clean JSON is read token by token and written as JSON again. This repairs form only: missing, doubled or trailing
-commas; texts and keys in single or typographic quotes; line breaks, bare backslashes and pairs of quotes within a text; comments;
+commas; texts and keys in single or typographic quotes; line breaks, single backslashes and pairs of quotes within a text; comments;
 the words true, false and null in another case, and None. Numbers, keys and brackets are copied unchanged or refused. Also refused
 are keys without quotes, truncated objects, and comments with digits, double quotes or brackets, which may state another value.
 The reader is linear in its input.
+
+A single backslash is one that the writer did not double: in `\alpha`, which is no escape of JSON, but also in `\frac`, which is
+read as a form feed and `rac`. `double_backslashes` doubles them, in clean JSON as well.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 MAX_DEPTH = 32
 TOO_DEEP = f"the JSON is nested too deep; at most {MAX_DEPTH} is read"
@@ -132,7 +136,7 @@ class JsonRepair:
         if within % 2:
             raise UnrepairableError("a quote within a text is not escaped")
         self._position = end + 1
-        return f'"{ESCAPE_OR_QUOTE.sub(_escape, self._text[start:end])}"'
+        return f'"{ESCAPE_OR_QUOTE.sub(_escape, _with_doubled(self._text[start:end]))}"'
 
     def _quote_after(self, quote: str, at: int) -> int:
         """Return the position of the next quote that may end a text."""
@@ -160,3 +164,98 @@ def _escape(match: re.Match[str]) -> str:
     if match[0] == "\\'":
         return "'"
     return match[0] if len(match[0]) > 1 else f"\\{match[0]}"
+
+
+# ---- single backslashes
+
+
+TEXT = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[tnr][A-Za-z]++(?![^\W_])|.|\Z)", re.DOTALL)
+NO_JSON_ESCAPE = re.compile(r"""\\(?!["\\/bfnrt'\n\r0]|u[0-9a-fA-F]{4}|u\{|x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|\Z)""")
+"""A backslash that JSON lacks, except those that another language has for one character: its value would have to be guessed."""
+LETTER_AFTER_CONTROL = re.compile(r"\\[bf](?=[^\W\d_])")
+RARE_COMMAND = re.compile(
+    r"""\\(?:
+    n(?:abla|atural|e(?:arrow|wcommand|wenvironment|wline|wpage)|[gl]eq(?:q|slant)?|oindent|olimits|onumber|ormalsize|otin|warrow
+      |su[bp]seteqq?|triangle(?:left|right)(?:eq)?|[vV][dD]ash|(?:Left|left|Right|right|Leftright|leftright)arrow)
+    |neq(?!\ ?[=:.(\[])|not(?=\\|=)|(?:(?<=\ \\)(?:neq|ne(?=\ ?[-\d\\]))|(?<=_\\)nu(?!\d)|(?<=[\ $(={]\\)neg(?!\.))
+    |(?:(?<=\A\\)|(?<=[\ $({=^_]\\))tau|tau(?!\ [^\W\d_]{2})
+    |t(?:anh|herefore|heta|hickapprox|hicksim|ilde|imes|iny|oprule|riangle(?:down|left|lefteq|q|right|righteq)?|woheadrightarrow
+      |ableofcontents|ext(?:asciitilde|backslash|color|greater|less|style|superscript|subscript|width)
+      |(?:ext(?:bf|it|md|normal|rm|sc|sf|tt|up)?|binom|frac|ag|itle)(?=\{)|frac(?=\d)|ag(?=\*))
+    |tan(?=[(\\^{_])|(?<=[\ })]\\)to(?=\ ?[-+\d\\]|\ [a-z]\b)
+    |r(?:angle|brace|brack|ceil|enewcommand|equire|floor|group|ho|ight|isingdotseq|m|mfamily|oot|times|[vV]ert
+      |ight(?:arrow|arrowtail|harpoondown|harpoonup|leftarrows|leftharpoons|rightarrows|squigarrow|threetimes)
+      |(?:ef|ule|aisebox|esizebox|owcolor)(?=[{\[]))
+    )(?![^\W\d_])""",
+    re.VERBOSE,
+)
+"""A command of LaTeX of which the rest, after a line break, a tab or a carriage return, is no word that begins a line."""
+COMMON_COMMANDS = re.compile(r"\\(?:n(?:u|e|eg|eq|i|mid|ot|exists|less|gtr|sim|cong|prec|succ|parallel|subset|supset)|tan|to|top)")
+r"""Commands of LaTeX of which the rest may begin a line, as the `u` of `\nu`: what stands around them decides."""
+BEFORE_COMMAND = re.compile(r"(?:\A|[\s$=+*/(){}\[\]<>|&\d_-]|(?<![^\W\d_])[A-Za-z])\Z")
+END_OF_FORMULA = re.compile(r"(?<=\S)\$(?!\d)")
+BEFORE_SCRIPT = re.compile(r"(?:\^\{?|_\{)\Z")
+WINDOWS_PATH = re.compile(r'[A-Za-z]:(?:\\[^\\"<>|*?:]++)+\\?')
+
+
+def double_backslashes(text: str) -> str:
+    """Return a JSON value, clean except for single backslashes, with these doubled.
+
+    Doubled is each backslash that is no escape of JSON, and each before `b` or `f` and another letter: no text holds a backspace
+    or a form feed before a letter. One before `t`, `n` or `r` is doubled if a command of LaTeX follows that cannot be a line
+    break, a tab or a carriage return and a word.
+    """
+    return TEXT.sub(lambda match: f'"{_with_doubled(match[1])}"', text) if "\\" in text else text
+
+
+def single_backslash(text: str) -> str:
+    r"""Return the first command after a backslash that `double_backslashes` doubles in clean JSON, such as `\frac`; "" if none."""
+    doubled = double_backslashes(text)
+    if doubled == text:
+        return ""
+    at = next(n for n, (before, after) in enumerate(zip(text, doubled, strict=False)) if before != after)
+    found = re.compile(r"\w{1,20}|.?", re.DOTALL).match(text, at)
+    return f"\\{found[0] if found else ''}"
+
+
+def _with_doubled(content: str) -> str:
+    """Return the content of a text of JSON with its single backslashes doubled."""
+    if "\\" not in content:
+        return content
+    single = set(_single_backslashes(content))
+    pieces = (f"\\{char}" if at in single else char for at, char in enumerate(content))
+    return "".join(pieces) if single else content
+
+
+def _single_backslashes(content: str) -> Iterator[int]:
+    """Yield where the single backslashes are. What is unclear alone is decided by the clear ones of the same text."""
+    escapes = list(ESCAPE.finditer(content))
+    clear = {escape.start() for escape in escapes if _is_clear(content, escape.start())}
+    yield from clear
+    if clear and WINDOWS_PATH.fullmatch(content):
+        yield from (escape.start() for escape in escapes)
+    has_lines = r"\begin{" in content and content.index(r"\begin{") in clear
+    dollars, after, last = 0, 0, max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0)
+    for escape in escapes:
+        at, end = escape.span()
+        dollars, after = dollars + content.count("$", after, at), end
+        if escape[0] in {"\\b", "\\f"}:
+            is_single = bool(clear)
+        elif escape[0] == "\\\\":  # the end of a line in LaTeX
+            around = content[max(0, at - 1) : end + 1].replace("\\\\", "", 1)
+            is_single = has_lines and "\\" not in around and not content[end : end + 1].isalpha()
+        elif COMMON_COMMANDS.fullmatch(escape[0]):
+            before = content[max(0, at - 2) : at]
+            in_formula = (dollars % 2 == 1 and at < last) or bool(BEFORE_SCRIPT.search(before)) or escape[0] == content
+            is_single = in_formula or (bool(clear) and bool(BEFORE_COMMAND.search(before)))
+        else:
+            dollars *= escape[0] != r"\n"  # no formula within a line goes on after it
+            continue
+        if is_single:
+            yield from (at, at + 1) if escape[0] == "\\\\" else (at,)
+
+
+def _is_clear(content: str, at: int) -> bool:
+    """Whether the backslash of an escape is a single one, whatever else the text says."""
+    return any(pattern.match(content, at) for pattern in (NO_JSON_ESCAPE, LETTER_AFTER_CONTROL, RARE_COMMAND))

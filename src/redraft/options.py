@@ -45,7 +45,7 @@ class Options(OptionFields):
 
     def __post_init__(self) -> None:
         check_settings(OptionFields, self)
-        object.__setattr__(self, "answer", as_answer_form(self.answer))
+        object.__setattr__(self, "answer", as_answer_form(self.answer, self.answer_context))
         for name in SAMPLING:
             value, given = getattr(self, name), (self.model_params or {}).get(name)
             if None not in (value, given) and value != given:

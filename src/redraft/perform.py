@@ -21,7 +21,7 @@ from .core.records import Candidate, Comparison, Failure, Feedback, Record, Stop
 from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from .core.task import Message, Task, as_messages
 from .error_text import error_text
-from .errors import BudgetExhaustedError, ConfigError, RedraftError, error_name
+from .errors import BudgetExhaustedError, ConfigError, RedraftError, ValidatorError, error_name
 from .graders.base import retry_once
 from .middleware.call_costs import CostEstimator, Pricing
 from .middleware.shortage import wait_for_room
@@ -231,7 +231,7 @@ def _is_cancel_requested() -> bool:
 
 def failure_record(step: Step, error: BaseException, client: StepClient) -> Failure:
     """Return the record of a step that failed."""
-    stop_reason = None
+    stop_reason = StopReason.FAILED if isinstance(error, ValidatorError) else None
     if isinstance(error, BudgetExhaustedError):
         stop_reason = StopReason.DEADLINE if error.limit == "deadline" else StopReason.BUDGET
     details = error.details if isinstance(error, RedraftError) else {}

@@ -499,7 +499,9 @@ def never_grades(trace: Trace, grader: str) -> bool:
     feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate if f.grader == grader]
     if any(f.score is not None for f in feedback) or grader in trace.critics or any(c.grader == grader for c in trace.comparisons):
         return False
-    failures = [f for f in trace.failures.values() if f.role in GRADING and f.step_slot[2] == grader and not f.stop_reason]
+    failures = [
+        f for f in trace.failures.values() if f.role in GRADING and f.step_slot[2] == grader and f.stop_reason not in LIMITS
+    ]
     return bool(feedback) or any(not issubclass(ERROR_TYPES.get(f.error, Exception), NO_FAULTS) for f in failures)
 
 
@@ -510,7 +512,7 @@ def sorted_failures(trace: Trace) -> list[Failure]:
 
 def grader_messages(trace: Trace) -> list[str]:
     """Return what graders that failed said, with their names, each once. A limit that ended the run is no failure of theirs."""
-    failures = [f for f in sorted_failures(trace) if f.step_slot[0] == "feedback" and f.stop_reason is None]
+    failures = [f for f in sorted_failures(trace) if f.step_slot[0] == "feedback" and f.stop_reason not in LIMITS]
     return [*dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures)]
 
 

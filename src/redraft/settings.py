@@ -39,6 +39,7 @@ ExecutionEngine: TypeAlias = Literal["local", "ray", "provider-batch"]
 MAX_ROWS = 10**15
 ENGINE_SETTINGS = {"ray_address": "ray", "shards": "ray", "poll": "provider-batch"}  # the engine that has them
 GRADE_SETTINGS = (  # the settings of `refine` that `grade` has, too
+    "answer_context",
     "budget",
     "deadline",
     "on_record",
@@ -295,6 +296,13 @@ class OptionFields:
         detail="`result.parsed` is then the value. See [typed answers](how-to/typed-answers.md). On the command line: "
         "`--answer`, `--schema`.",
         has_own_parameter=True,
+        **PYTHON_ONLY,
+    )
+    answer_context: Mapping[str, Any] | None = setting(
+        None,
+        Instance('a mapping such as {"source": text}', ("keys",)),
+        "What validators of pydantic find as `info.context`, for an `answer` that is a type.",
+        in_files=False,
         **PYTHON_ONLY,
     )
     target_score: float = setting(0.9, Number(0, 1), "Stop when an answer scores at least this much.", metavar="SCORE")
@@ -638,6 +646,7 @@ class BatchFields:
 class Settings(TypedDict, total=False):
     """The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`."""
 
+    answer_context: Mapping[str, Any] | None
     target_score: float
     max_iterations: int
     patience: int

@@ -528,7 +528,8 @@ def _after_unit(text, at, unit):
             if chr(int(text[at + 2 : at + 6], 16)) != unit:
                 raise NotHere
             return at + 6
-        if (item := ESCAPED.get(text[at + 1 : at + 2])) is not None:
+        is_single = text[at + 1 : at + 2] in {"b", "f"} and text[at + 2 : at + 3].isalpha()  # the writer did not double it
+        if (item := ESCAPED.get(text[at + 1 : at + 2])) is not None and not is_single:
             if item != unit:
                 raise NotHere
             return at + 2

@@ -488,7 +488,8 @@ def instances(schema):
         case "array":
             return st.lists(instances(schema["items"]), min_size=schema.get("minItems", 0), max_size=schema.get("maxItems", 5))
         case "string":
-            texts = st.text(max_size=min(schema["maxLength"], 20))
+            readable = st.characters(codec="utf-8", exclude_characters="\b\f")  # before a letter these are single backslashes
+            texts = st.text(readable, max_size=min(schema["maxLength"], 20))
             return texts | st.sampled_from(["", "x" * schema["maxLength"], " \n", "{", '"', "null", "what to change, or empty"])
         case "boolean":
             return st.booleans()

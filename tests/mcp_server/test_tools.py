@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from redraft.errors import ConfigError
 from redraft.graders.foreign import foreign_grader
-from redraft.mcp_server.arguments import tool_schema
+from redraft.mcp_server.arguments import LabelledExample, read_arguments, tool_schema
 from redraft.mcp_server.server import make_server
 from redraft.mcp_server.tools import TOOLS
 from redraft.mcp_server.workbench import CallLimits, OverloadedError, Workbench
@@ -86,6 +86,93 @@ async def test_what_is_wrong_is_said(tool, arguments, says):
     text = await error_of(tool, arguments)
     assert says in text
     assert "Traceback" not in text
+
+
+EXAMPLES = [{"response": "a", "label": True}, {"response": "a, b", "label": False}]
+PAIRS = [{"prompt": "q", "response_a": "a", "response_b": "a, b", "better": "a", "reference": "r", "context": "c"}] * 2
+TURN = {"role": "user", "content": '{"a": 1}'}
+GRADED_BY = {"requirements": ["no_commas"], "graders": ["exact"], "rubric": {"clear": "say"}, "reference": "[1]", "context": "{}"}
+COMPLETE = [  # the arguments of each tool with every field, all texts of which are JSON where they may be any text
+    ("refine", {"draft": '["a"]', "target_score": 0.5, "max_iterations": 2, "answer_schema": {"type": "object"}, **GRADED_BY}),
+    ("refine", {"prompt": "true", "model": "1", **GRADED_BY}),
+    ("refine", {"messages": [TURN]}),
+    ("grade", {"response": "3", "messages": [TURN], "model": "m", **GRADED_BY}),
+    ("grade", {"response": "null", "prompt": '"q"'}),
+    ("compare", {"answers": ["[1]", "2"], "prompt": "null", "messages": [], "model": "m", **GRADED_BY}),
+    ("validate_grader", {"grader": "null", "examples": EXAMPLES, "threshold": 0.25, "model": "m"}),
+    ("validate_grader", {"rubric": {"a": "[]"}, "examples": PAIRS}),
+    ("validate_grader", {"grader": "g", "examples": [{"response": "1", "label": 0.5}, {"response": "2", "label": 3}]}),
+]
+
+
+def test_the_table_has_every_field():
+    """Also those of messages and examples."""
+    for name, tool in TOOLS.items():
+        assert {field for each, arguments in COMPLETE if each == name for field in arguments} == {*tool.input.model_fields}
+    assert {field for example in [*EXAMPLES, *PAIRS] for field in example} == {*LabelledExample.model_fields}
+
+
+def loosened(value, data):
+    """A value as clients may send it: lists, objects, numbers and booleans as JSON in a text, and nulls for what was left out."""
+    if isinstance(value, dict):
+        value = {name: loosened(each, data) for name, each in value.items()}
+    elif isinstance(value, list):
+        value = [loosened(each, data) for each in value]
+    return json.dumps(value) if not isinstance(value, str) and data.draw(st.booleans()) else value
+
+
+@given(case=st.sampled_from(COMPLETE), data=st.data())
+def test_values_in_texts_and_nulls_are_read(case, data):
+    """What is no text may come as JSON in a text, at any depth, and what is optional as null. Texts are left as they are."""
+    kind, arguments = TOOLS[case[0]].input, case[1]
+    sent = {name: loosened(value, data) for name, value in arguments.items()}
+    optional = [name for name, field in kind.model_fields.items() if name not in arguments and not field.is_required()]
+    if data.draw(st.booleans()):
+        sent |= dict.fromkeys(optional)
+    assert read_arguments(kind, sent) == kind.model_validate(arguments)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "says"),
+    [
+        ("refine", {"draft": "a", "target_score": "abc"}, "target_score: Input should be a valid number, got 'abc'"),
+        ("refine", {"draft": "a", "target_score": '"0.5"'}, "target_score: Input should be a valid number, got '\"0.5\"'"),
+        ("refine", {"draft": "a", "target_score": "2"}, "target_score: Input should be less than or equal to 1, got 2"),
+        ("refine", {"draft": "a", "target_score": "NaN"}, "target_score: Input should be"),
+        ("refine", {"draft": "a", "target_score": "true"}, "target_score: Input should be a valid number, got True"),
+        ("refine", {"draft": "a", "max_iterations": "2.5"}, "max_iterations: Input should be a valid integer, got 2.5"),
+        ("refine", {"draft": "a", "max_iterations": ""}, "max_iterations: Input should be a valid integer, got ''"),
+        ("refine", {"draft": "a", "requirements": "no_commas"}, "requirements: Input should be a valid list, got 'no_commas'"),
+        ("refine", {"draft": "a", "requirements": '["no_commas"'}, "requirements: Input should be a valid list"),
+        ("refine", {"draft": "a", "requirements": '{"a": 1}'}, "requirements: Input should be a valid list, got {'a': 1}"),
+        ("refine", {"draft": "a", "requirements": "[1]"}, "requirements.0: Input should be a valid string, got 1"),
+        ("refine", {"draft": "a", "requirements": [None]}, "requirements.0: Input should be a valid string, got None"),
+        ("refine", {"draft": "a", "rubric": '{"a": "x", "a": "y"}'}, "rubric: Input should be a valid dictionary"),
+        ("refine", {"draft": "a", "rubric": {"a": None}}, "rubric.a: Input should be a valid string, got None"),
+        ("refine", {"draft": "a", "answer_schema": "[" * 300}, "answer_schema: Input should be a valid dictionary"),
+        ("refine", {"draft": "a", "answer_schema": f'{{"enum": {[0] * 100_001}}}'}, "it holds more than 100,000 values"),
+        ("refine", {"draft": "a", "rubrik": None}, "did you mean 'rubric'"),
+        ("refine", {"draft": "a", "messages": '[{"role": "user", "content": "b", "name": null}]'}, "messages.0.name: Extra inputs"),
+        ("refine", {"draft": ["a"]}, "draft: Input should be a valid string, got ['a']"),
+        ("refine", {"draft": 5}, "draft: Input should be a valid string, got 5"),
+        ("grade", {"response": None}, "response: Input should be a valid string, got None"),
+        ("compare", {"answers": None}, "answers: Input should be a valid list, got None"),
+        ("validate_grader", {"grader": "words:1", "examples": [{"response": "a", "label": "True"}] * 2}, "examples.0.label"),
+    ],
+)
+async def test_what_means_nothing_is_still_refused(tool, arguments, says):
+    """The error names the field and the value."""
+    text = await error_of(tool, arguments)
+    assert says in text and len(text) < 1500
+
+
+async def test_a_client_that_sends_texts_gets_the_same_result():
+    """With the client of the protocol's library."""
+    plain = {"draft": '["red, green"]', "requirements": ["no_commas"], "max_iterations": 0, "answer_schema": {"type": "array"}}
+    sent = {name: value if isinstance(value, str) else json.dumps(value) for name, value in plain.items()}
+    nothing = dict.fromkeys(["graders", "rubric", "messages", "prompt", "reference", "context", "target_score", "model"])
+    first, second = [(await call("refine", each)).structured_content for each in (plain, {**sent, **nothing})]
+    assert first["answer"] == second["answer"] and first["unmet"] == second["unmet"] == ["no_commas"]
 
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol():

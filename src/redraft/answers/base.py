@@ -16,7 +16,7 @@ class InvalidAnswer(ValueError):
 
     def __init__(self, errors: Sequence[str], count: int = 0, nearness: float = 0.0) -> None:
         more = max(count, len(errors)) - 1
-        super().__init__(f"{errors[0]} (and {more} more)" if more else errors[0])
+        super().__init__(f"{errors[0]} (and {more} more)" if more > 0 else "".join(errors))
         self.errors, self.nearness = tuple(errors), nearness
 
 

@@ -6,18 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import checks
+from ..errors import ConfigError
 from .base import EXPECTED, AnswerForm
 
 CODE_PREFIX = "code:"
 
 
-def as_answer_form(answer: Any) -> AnswerForm[Any] | None:
-    """Return the form that the argument `answer` stands for; None for None. Raises ConfigError."""
+def as_answer_form(answer: Any, context: Mapping[str, Any] | None = None) -> AnswerForm[Any] | None:
+    """Return the form that the argument `answer` stands for; None for None. Raises ConfigError.
+
+    `context` is what the validators of a type find as `info.context`.
+    """
+    if context is not None and (answer is None or isinstance(answer, str | Mapping)):
+        raise ConfigError("answer_context is for the validators of an `answer` that is a type, such as a pydantic model")
     if answer is None:
         return None
     from .code import CodeAnswer
     from .json_forms import JsonAnswer, SchemaAnswer, TypedAnswer
 
+    if isinstance(answer, TypedAnswer) and context is not None and context is not answer.context:
+        return TypedAnswer(answer.type, context)
     if isinstance(answer, JsonAnswer | CodeAnswer):
         return answer
     if isinstance(answer, str):
@@ -26,4 +34,4 @@ def as_answer_form(answer: Any) -> AnswerForm[Any] | None:
         return CodeAnswer(answer.removeprefix(CODE_PREFIX).strip().lower())
     if isinstance(answer, Mapping):
         return SchemaAnswer(answer)
-    return TypedAnswer(answer)
+    return TypedAnswer(answer, context)

@@ -16,26 +16,26 @@ from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 from .. import checks
 from ..compute.pool import IN_PROCESS, run_sync
 from ..core.prompts import SCHEMA_HEADING
+from ..descriptors import is_shortage
 from ..error_text import error_text
-from ..errors import ComputeLimitError, ConfigError
+from ..errors import ComputeLimitError, ConfigError, ValidatorError
+from ..json_repair import double_backslashes, single_backslash
 from ..own_code import fingerprint_name, is_own
 from ..protocols import Check, Edit
 from ..requirements.data import JsonSchema, canonical_json, is_schema
 from ..text import strip_control_sequences
 from .base import EXPECTED, InvalidAnswer
-from .json_text import read_json, repaired_json, without_fence
-from .schemas import endpoint_schema, prompt_schema, resolve_root, wrap_schema, wrapper_key
+from .json_text import is_json, member_texts, read_json, repaired_json, without_fence, wrapper_contents
+from .schemas import endpoint_schema, prompt_schema, resolve_root, wrap_schema, wrapper_key, wrapper_names
 
 T = TypeVar("T")
 
-VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a user's validator may raise because of the value. Anything else, such as an OSError, says nothing of the value."""
 MAX_ERRORS = 20  # errors of an answer that are listed
 MAX_ERROR_CHARS = 300
 MAX_VALUE_CHARS = 80  # characters of a wrong value in an error
+TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"))  # without these, any type is valid
+MAX_MEMBERS = 10  # of an object that is not valid, which are looked at for one that is
 EXTRA_HINT = "pip install 'redraft[typed]'"
-
-WRAPPER_START = re.compile(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*')
 
 
 class JsonAnswer(ABC, Generic[T]):
@@ -106,16 +106,65 @@ class JsonAnswer(ABC, Generic[T]):
         """Return the text of the value in the wrapper; the whole text if there is no wrapper."""
         if self.wrapper_key is None or not isinstance(value, dict) or list(value) != [self.wrapper_key]:
             return text
-        start = WRAPPER_START.match(text)
-        return text[start.end() : text.rindex("}")].strip() if start else text
+        return member_texts(text)[self.wrapper_key]
+
+    @cached_property
+    def _wrapper_names(self) -> frozenset[str]:
+        return wrapper_names(self.json_schema, self.name)
+
+    @cached_property
+    def _may_be_list(self) -> bool:
+        return self._is_valid("[]")
+
+    def _wrapper_contents(self, text: str) -> Iterator[tuple[str, str]]:
+        """Yield what is in wrappers around a JSON text, as `wrapper_contents` does; nothing where values of any type are valid."""
+        if not TYPE_KEYWORDS.isdisjoint(self.json_schema):
+            yield from wrapper_contents(text, self._wrapper_names, lists=not self._may_be_list)
 
     def read(self, text: str) -> T:
         """Return the value. Raises InvalidAnswer with the errors: each with a path, a message, and the value found."""
+        text = text.strip()
         try:
-            value = read_json(text.strip())
+            value = read_json(text)
         except ValueError as error:
             raise self._syntax_error(text, str(error)) from error
-        return self._validate(text.strip(), value)
+        if command := single_backslash(text):
+            raise invalid_answer([single_line(f"the backslash of {command} is not doubled: write \\{command} in JSON")], 1)
+        try:
+            return self._validate(text, value)
+        except InvalidAnswer as invalid:
+            raise self._wrapper_error(text, value, invalid) from invalid.__cause__
+
+    def _wrapper_error(self, text: str, value: Any, invalid: InvalidAnswer) -> InvalidAnswer:
+        """Return the error of a text that is not valid; where the answer is in a wrapper, or lacks one, with that first."""
+        inner = [(wrapper, self._error_of(each)) for wrapper, each in self._wrapper_contents(text)]
+        wrapper, error = max(inner, key=lambda each: each[1].nearness, default=("", invalid))
+        if error.nearness > invalid.nearness:
+            message = single_line(f"the answer stands in {wrapper}: write it alone")
+            return InvalidAnswer((message, *error.errors), nearness=(invalid.nearness + error.nearness) / 2)
+        wrong = []
+        if isinstance(value, dict):
+            parts = [(key, each) for key, each in member_texts(text).items() if each[0] in "{["][:MAX_MEMBERS]
+            if names := [checks.format_value(key, MAX_VALUE_CHARS) for key, each in parts if self._is_valid(each)]:
+                wrong = [f"an answer stands under {' and under '.join(names)}: write one answer alone"]
+            elif self._is_valid(f"[{text}]"):
+                wrong = ["a list is wanted: write it in square brackets, also if it holds one value"]
+        elif isinstance(value, list) and len(value) > 1 and self._is_valid(json.dumps(value[0])):
+            wrong = [f"it is a list of {len(value)}: write one answer, without a list around it"]
+        return InvalidAnswer((*map(single_line, wrong), *invalid.errors), nearness=invalid.nearness)
+
+    def _error_of(self, text: str) -> InvalidAnswer:
+        """Return the error of a JSON text; if it is valid, one without errors, of nearness 1."""
+        try:
+            self._validate(text, read_json(text))
+        except InvalidAnswer as error:
+            return error
+        except ValidatorError:  # of a text that nobody has written as the answer
+            return InvalidAnswer(("it cannot be validated",))
+        return InvalidAnswer((), nearness=1.0)
+
+    def _is_valid(self, text: str) -> bool:
+        return self._error_of(text).nearness == 1
 
     def _syntax_error(self, text: str, problem: str) -> InvalidAnswer:
         """Return the error of a text that is no JSON, with the errors of the values in it as far as they can be told."""
@@ -138,19 +187,23 @@ class JsonAnswer(ABC, Generic[T]):
         return Check(ok=True, measurement=f"valid as {self.name}")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Yield the one value in the text, if its form is all that is wrong."""
-        repaired = repaired_json(text)
-        if repaired is None:
+        """Yield the one value in the text, if its form is all that is wrong: its syntax, or a wrapper around it."""
+        given = text.strip()
+        doubled = double_backslashes(given)
+        if is_clean := is_json(doubled):
+            whole: str | None = doubled
+        else:
+            whole = repaired_json(text)
+        if whole is None or not is_json(whole):
             return
-        try:
-            inner = self._without_wrapper(repaired, read_json(repaired))
-        except ValueError:
+        texts = [("", self._without_wrapper(whole, read_json(whole))), ("", whole), *self._wrapper_contents(whole)]
+        wrapper, valid = next((each for each in texts if self._is_valid(each[1])), ("", text))
+        if valid == text:
             return
-        valid = next((each for each in (inner, repaired) if self.check(each).ok), None)
-        if valid is not None and valid != text:
-            around = not text.strip().startswith(("{", "[")) or not text.strip().endswith(("}", "]"))
-            note = "removed the text around the JSON" if around else "repaired the JSON syntax"
-            yield Edit(valid, note, lossy=around)
+        around = not is_clean and not (given.startswith(("{", "[")) and given.endswith(("}", "]")))
+        syntax = "removed the text around the JSON" if around else "" if is_clean else "repaired the JSON syntax"
+        notes = (syntax, "doubled single backslashes" if doubled != given else "", wrapper and f"took the answer out of {wrapper}")
+        yield Edit(valid, " and ".join(filter(None, notes)) or "removed the text around the JSON", lossy=around)
 
 
 @fingerprint_name("typed_answer")
@@ -159,10 +212,12 @@ class TypedAnswer(JsonAnswer[T]):
     """An answer of a type that pydantic validates: a model, a dataclass, a TypedDict, `list[Model]`, a union.
 
     Values are validated as `TypeAdapter.validate_json` does: lax unless the type is strict, so that "12" is accepted for an int.
-    Raises ConfigError for what is no such type, and if pydantic is not installed.
+    `context` is what validators find as `info.context`. Raises ConfigError for what is no such type, and if pydantic is not
+    installed.
     """
 
     type: Any
+    context: Mapping[str, Any] | None = None
 
     ignores_extra = True
 
@@ -174,7 +229,7 @@ class TypedAnswer(JsonAnswer[T]):
         self.json_schema  # noqa: B018  (raises for what is no type)
 
     def __reduce__(self) -> Any:
-        return TypedAnswer, (self.type,)
+        return TypedAnswer, (self.type, self.context)
 
     @cached_property
     def adapter(self) -> Any:
@@ -223,19 +278,27 @@ class TypedAnswer(JsonAnswer[T]):
 
     @cached_property
     def _digest(self) -> str:
-        parts = [self.name, canonical_json(self.json_schema), *sorted(_sources(self.adapter.core_schema))]
+        parts: list[Any] = [self.name, canonical_json(self.json_schema), *sorted(_sources(self.adapter.core_schema))]
+        if self.context is not None:
+            parts.append(json.dumps(dict(self.context), sort_keys=True, skipkeys=True, default=_stable_data))
         return sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def _validate(self, text: str, value: Any) -> T:
         from pydantic import ValidationError
 
         try:
-            validated: T = self.adapter.validate_json(text.encode("utf-8", "surrogatepass"))
+            validated: T = self.adapter.validate_json(text.encode("utf-8", "surrogatepass"), context=self.context)
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False)
             raise invalid_answer([_error_line(each) for each in found[:MAX_ERRORS]], len(found)) from None
-        except VALUE_ERRORS as error:
-            raise invalid_answer([single_line(f"the value cannot be validated: {error_text(error)}")], 1) from error
+        except Exception as error:
+            if is_shortage(error):
+                raise
+            hint = "; info.context is None without answer_context=" if self.context is None and "NoneType" in str(error) else ""
+            raise ValidatorError(
+                f"a validator of {self.name} raised {error_text(error)}; that is a fault of the code: for a wrong answer, "
+                f"validators raise a ValueError{hint}"
+            ) from error
         return validated
 
     def to_data(self, value: Any, text: str) -> Any:
@@ -246,7 +309,7 @@ class TypedAnswer(JsonAnswer[T]):
         for by_alias in (True, False):
             try:
                 data = self.adapter.dump_python(value, mode="json", by_alias=by_alias)
-                if self.read(json.dumps(data)) == value:
+                if self._validate(json.dumps(data), data) == value:
                     return data
             except Exception:  # noqa: BLE001, S112  (serializers and validators of the user)
                 continue
@@ -332,6 +395,13 @@ def _schema_errors(schema: str, text: str) -> list[str]:
         return JsonSchema(schema).find_errors(read_json(text), MAX_ERRORS)
     except TimeoutError as error:
         raise ComputeLimitError("the patterns of the schema could not be checked in time") from error
+
+
+def _stable_data(value: Any) -> Any:
+    """Return what stands for a value that JSON lacks in a fingerprint, in every run: of a set its items, else the class."""
+    if isinstance(value, set | frozenset):
+        return sorted(str(each if isinstance(each, str | int | float) else _stable_data(each)) for each in value)
+    return type(value).__qualname__
 
 
 def invalid_answer(errors: list[str], count: int) -> InvalidAnswer:

@@ -1,8 +1,8 @@
 """Reads the JSON of an answer strictly, and repairs its form.
 
-A repair changes commas, colons, quotes and the text around the JSON. It keeps every bracket, key, text, number and word, in the
-same order, and numbers digit by digit (`same_tokens` checks this, whatever the repair did). JSON that is cut off is not repaired,
-and neither is a text with several different values.
+A repair changes commas, colons, quotes, single backslashes, and the text and wrappers around the JSON. It keeps every bracket, key,
+text, number and word of the value, in the same order, and numbers digit by digit (`same_tokens` checks this, whatever the repair
+did). JSON that is cut off is not repaired, and neither is a text with several different values.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from ..json_repair import JsonRepair, UnrepairableError
+from ..json_repair import JsonRepair, UnrepairableError, double_backslashes
 from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, nesting_depth, reject_constant, reject_duplicate_keys
 
 MAX_ANSWER_CHARS = 2_000_000  # a longer answer is not read
 MAX_REPAIR_CHARS = 200_000  # a longer text is not repaired
 MAX_BLOCKS = 20  # code blocks of a text that are looked at
+MAX_WRAPPERS = 4  # inside each other
+MAX_NAME_CHARS = 60  # of the name of a wrapper
 
 FENCE_START = re.compile(r"(```++|~~~++)[^\n`]*+\n")
 BLOCK = re.compile(r"^[ \t]*+(```++|~~~++)[^\n`]*+\n(.*?)(?:^[ \t]*+\1[ \t]*+$|\Z)", re.DOTALL | re.MULTILINE)
 BRACKETS = re.compile(r"[{}\[\]]")
+BETWEEN = re.compile(r"[\s,:]*+")
 OPENING = re.compile(r"[{\[]")
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
 EMBEDDED_AFTER = ("(", '"', "'", "\\", "“", "‘")  # a value that follows one of these is part of something else
@@ -72,6 +75,62 @@ def without_fence(text: str) -> str:
     return stripped[start.end() : -len(start[1])].strip()
 
 
+def member_texts(text: str) -> dict[str, str]:
+    """Return the texts of the values in a JSON object by their keys."""
+    members: dict[str, str] = {}
+    at = _next_token(text, 1)
+    while text[at] != "}":
+        key, end = _DECODER.raw_decode(text, at)
+        start = _next_token(text, end)
+        end = _DECODER.raw_decode(text, start)[1]
+        members[key] = text[start:end]
+        at = _next_token(text, end)
+    return members
+
+
+def _next_token(text: str, at: int) -> int:
+    """Return where the next key, value or bracket begins in an object that is known to be JSON."""
+    between = BETWEEN.match(text, at)
+    return between.end() if between else at
+
+
+def wrapper_contents(text: str, names: Collection[str], *, lists: bool) -> Iterator[tuple[str, str]]:
+    """Yield what is in a wrapper around JSON, what is in a wrapper in that, and so on, each with the wrapper in words.
+
+    Wrappers are a list of one (with `lists`), a text that holds JSON, an object with one key of these names (see `plain_name`), a
+    call of a function of such a name, and an object that is a schema but for its properties, which are values.
+    """
+    wrappers: list[str] = []
+    while len(wrappers) < MAX_WRAPPERS:
+        found = _without_wrapper(text, read_json(text), names, lists=lists)
+        if found is None or not is_json(found[1]):
+            return
+        wrappers.insert(0, found[0])
+        text = found[1]
+        yield " in ".join(wrappers), text
+
+
+def _without_wrapper(text: str, value: Any, names: Collection[str], *, lists: bool) -> tuple[str, str] | None:
+    if isinstance(value, str) and value.strip()[:1] in {"{", "["}:
+        return "a text", double_backslashes(value.strip())
+    if isinstance(value, list) and lists and len(value) == 1:
+        return "a list of one", text[1:-1].strip()
+    if not isinstance(value, dict) or len(value) > 2:
+        return None
+    members, keys = member_texts(text), list(value)
+    if len(keys) == 1 and plain_name(keys[0]) in names:
+        return f"an object under {keys[0]!r}", members[keys[0]]
+    arguments = [key for key in keys if key in {"arguments", "parameters", "input"}]
+    if len(arguments) == 1 and plain_name(str(value.get("name", ""))) in names:
+        return f"a call of {str(value['name'])[:MAX_NAME_CHARS]!r}", members[arguments[0]]
+    return ("a schema", members["properties"]) if keys == ["type", "properties"] and value["type"] == "object" else None
+
+
+def plain_name(key: str) -> str:
+    """Return the letters and digits of a key, in lower case."""
+    return "".join(filter(str.isalnum, key)).lower()[:MAX_NAME_CHARS]
+
+
 def repaired_json(text: str) -> str | None:
     """Return the one JSON object or list in a text, as valid JSON; None if there is none, or it cannot be repaired safely."""
     if len(text) > MAX_REPAIR_CHARS:
@@ -107,17 +166,18 @@ def _value_at(text: str, start: int) -> tuple[str | None, int]:
     except (ValueError, RecursionError):
         pass
     else:
-        return text[start:end], end
+        return double_backslashes(text[start:end]), end
     repair = JsonRepair(text, start)
     try:
         end = repair.rewrite()
     except (UnrepairableError, IndexError, RecursionError):
         return None, start
     written = CONTROL_CHARACTER.sub(lambda match: json.dumps(match[0])[1:-1], "".join(repair.output))
-    return (written if _is_json(written) and same_tokens(text[start:end], written) else None), end
+    return (written if is_json(written) and same_tokens(text[start:end], written) else None), end
 
 
-def _is_json(text: str) -> bool:
+def is_json(text: str) -> bool:
+    """Return whether `read_json` reads a text."""
     try:
         read_json(text)
     except ValueError:
@@ -151,9 +211,9 @@ def tokens_of(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _decode_string(content: str) -> str:
-    """Return the text that the inside of a string stands for. Raises ValueError for an escape that JSON lacks."""
+    """Return the text that the inside of a string stands for. Raises ValueError for a wrong escape."""
     escaped = ESCAPE.sub(_json_escape, content)
-    decoded: str = json.loads(f'"{escaped}"', strict=False)
+    decoded: str = json.loads(double_backslashes(f'"{escaped}"'), strict=False)
     return decoded
 
 

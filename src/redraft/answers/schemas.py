@@ -12,10 +12,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from .json_text import plain_name
+
 SCHEMA_MAPS = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 DATA_KEYWORDS = ("const", "enum", "required", "default", "examples", "example")
 ANNOTATIONS = ("title", "default", "examples", "example", "discriminator", "deprecated", "readOnly", "writeOnly", "$comment")
 WRAPPER_KEYS = ("answer", "value", "result", "content")
+COMMON_WRAPPERS = (
+    *("answer", "answers", "finalanswer", "value", "values", "result", "results", "output", "response", "content", "data", "json"),
+    *("object", "objects", "item", "items", "list", "record", "records", "entry", "entries", "payload", "root", "properties"),
+)
 INDENTED_CHARS = 6_000  # a longer schema is written without line breaks
 MAX_PROMPT_CHARS = 30_000  # a longer schema is written without descriptions
 
@@ -56,6 +62,16 @@ def wrapper_key(schema: Mapping[str, Any], *, ignores_extra: bool) -> str | None
     names = _property_names(schema)
     numbered = (f"answer_{n}" for n in range(1, len(names) + 2))
     return next(key for key in (*WRAPPER_KEYS, *numbered) if key not in names)
+
+
+def wrapper_names(schema: Mapping[str, Any], name: str) -> frozenset[str]:
+    """Return the keys under which a model may put a whole answer, as `plain_name` returns them: of the type, and common ones.
+
+    No property of an answer is among them: what stands under its name is a part of an answer.
+    """
+    types = [plain_name(each) for each in (name, str(schema.get("title", "")), *schema.get("$defs", {})) if plain_name(each)]
+    forms = {form for each in types for form in (each, f"{each}s", f"{each}list", f"{each[:-1]}ies")}
+    return frozenset({*forms, *COMMON_WRAPPERS} - {plain_name(each) for each in _property_names(schema)})
 
 
 def _takes_any_key(node: Any, root: Mapping[str, Any], seen: set[str], *, ignores_extra: bool) -> bool:

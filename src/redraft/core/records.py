@@ -465,7 +465,7 @@ class Failure:
         role: The kind of step: "generate", "refine", "repair", "grade" or "compare".
         error: Name of the error.
         message: What went wrong, in words.
-        stop_reason: BUDGET or DEADLINE if the run must end because of it, else None.
+        stop_reason: BUDGET, DEADLINE or, of a validator with a fault, FAILED if the run must end because of it, else None.
         by: Name of the model that was called, or "".
         usage: The usage of all attempts.
         seconds: How long they took, or None.

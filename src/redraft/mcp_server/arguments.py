@@ -2,14 +2,21 @@
 
 A call names no file, no code and no host: texts are given inline, graders by name, models from the list that the operator allows.
 Every size is bounded.
+
+Some clients send values in another form than the schemas say that can mean one thing only: lists, objects, numbers and booleans
+as text that holds their JSON, null for what may be left out, whole numbers as 3.0. `read_arguments` reads these where no text is
+wanted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ..jsontext import BYTES_PER_VALUE, strict_loads
 
 MAX_CHARS = 400_000  # of one text
 MAX_ANSWERS = 16  # that are compared
@@ -18,6 +25,7 @@ MAX_MESSAGES = 200
 MAX_SPECS = 50
 MAX_CRITERIA = 20
 MAX_REFINEMENTS = 20
+MAX_TEXT_VALUES = 1_000_000  # in all arguments that are JSON in a text
 
 Text: TypeAlias = Annotated[str, Field(max_length=MAX_CHARS)]
 Spec: TypeAlias = Annotated[str, Field(min_length=1, max_length=2000)]
@@ -167,19 +175,64 @@ class ValidateInput(ModelChoice):
         return self
 
 
+Input = TypeVar("Input", bound=ToolInput)
+
+
+def read_arguments(kind: type[Input], arguments: Mapping[str, Any]) -> Input:
+    """Return the checked arguments of a call. Raises ValidationError."""
+    return kind.model_validate(_ArgumentReader().read(dict(arguments), _input_schema(kind)))
+
+
+class _ArgumentReader:
+    """Reads values as their schemas mean them. What it cannot read stays as it is."""
+
+    def __init__(self) -> None:
+        self._left = MAX_TEXT_VALUES
+
+    def read(self, value: Any, schema: Mapping[str, Any]) -> Any:
+        types = {option.get("type") for option in schema.get("anyOf", [schema])} - {None}
+        if isinstance(value, str) and types and "string" not in types:
+            value = self._read_text(value)
+        if isinstance(value, float) and types == {"integer"} and value.is_integer():
+            return int(value)
+        if isinstance(value, list) and "items" in schema:
+            return [self.read(each, schema["items"]) for each in value]
+        if not (isinstance(value, dict) and "properties" in schema):
+            return value
+        fields, required = schema["properties"], schema.get("required", ())
+        values = {name: self.read(each, fields.get(name, {})) for name, each in value.items()}
+        return {name: each for name, each in values.items() if each is not None or name in required or name not in fields}
+
+    def _read_text(self, text: str) -> Any:
+        """Return the value of a text of JSON; any other text, and a text in JSON, as it is."""
+        size = sum(map(text.count, "[{,"))
+        if size > self._left:
+            return text
+        self._left -= size
+        try:
+            value = strict_loads(text.strip(), MAX_TEXT_VALUES * BYTES_PER_VALUE)
+        except ValueError:
+            return text
+        return text if isinstance(value, str) else value
+
+
+@cache
+def _input_schema(kind: type[BaseModel]) -> dict[str, Any]:
+    schema = kind.model_json_schema()
+    plain: dict[str, Any] = _plain(schema, schema.get("$defs", {}))
+    return plain
+
+
 def tool_schema(arguments: type[BaseModel], models: tuple[str, ...]) -> dict[str, Any]:
     """Return the JSON schema of a tool's arguments in a plain form: no references, titles, or null for what may be left out.
 
     `models` are the names that `model` may have; with fewer than two it is left out.
     """
-    schema = arguments.model_json_schema()
-    plain: dict[str, Any] = _plain(schema, schema.get("$defs", {}))
-    plain.pop("description", None)
-    if len(models) > 1:
-        plain["properties"]["model"]["enum"] = list(models)
-    else:
-        plain["properties"].pop("model", None)
-    return plain
+    schema = {name: value for name, value in _input_schema(arguments).items() if name != "description"}
+    properties = {name: value for name, value in schema["properties"].items() if name != "model" or len(models) > 1}
+    if "model" in properties:
+        properties["model"] = {**properties["model"], "enum": list(models)}
+    return {**schema, "properties": properties}
 
 
 def _plain(node: Any, definitions: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,13 +20,13 @@ from mcp.server import Server, ServerRequestContext
 from pydantic import ValidationError
 
 from .. import __version__
-from ..checks import unknown_name_message
+from ..checks import format_value, unknown_name_message
 from ..error_text import error_text
 from ..errors import RedraftError
 from ..jsontext import check_bounds, replace_lone_surrogates
 from ..masking import Mask, secrets_in_environment
 from ..result import Result
-from .arguments import ToolInput, tool_schema
+from .arguments import ToolInput, read_arguments, tool_schema
 from .progress import CallProgress
 from .results import ToolResult
 from .tools import TOOLS, ToolEntry
@@ -38,6 +38,7 @@ Admit: TypeAlias = Callable[[Context, CallProgress], AbstractAsyncContextManager
 """What stands around the work of a call: it waits for a place, and reserves a budget. It may raise RedraftError."""
 
 MAX_ERRORS = 5  # of one invalid input that are named
+MAX_SHOWN = 60  # characters of a wrong value in an error
 MAX_VALUES = 100_000  # in the arguments of a call
 INSTRUCTIONS = (
     "Redraft makes texts better and measures how good they are. `grade` checks a text against requirements and graders, `refine` "
@@ -106,9 +107,13 @@ def _read(kind: type[ToolInput], arguments: dict[str, Any]) -> ToolInput:
     """Return the checked input of a call. Raises ValidationError, and OverlargeInputError for one that is too large or too deep."""
     try:
         check_bounds(arguments, MAX_VALUES)
+        call = read_arguments(kind, arguments)
+        check_bounds(getattr(call, "answer_schema", None), MAX_VALUES)  # the one field whose values are not limited otherwise
+    except ValidationError:
+        raise
     except ValueError as error:
         raise OverlargeInputError(f"the arguments are refused: {error}") from None
-    return kind.model_validate(arguments)
+    return call
 
 
 class OverlargeInputError(RedraftError):
@@ -163,13 +168,15 @@ def _error_result(*texts: str) -> types.CallToolResult:
 def _invalid_input_text(tool: ToolEntry, error: ValidationError) -> str:
     """Return what is wrong with an input: the fields, and what is allowed."""
     problems = error.errors(include_url=False, include_context=False)
-    named = [_problem_text(tool, each["type"], each["loc"], each["msg"]) for each in problems[:MAX_ERRORS]]
+    named = [_problem_text(tool, each) for each in problems[:MAX_ERRORS]]
     more = f"; and {len(problems) - MAX_ERRORS} more" if len(problems) > MAX_ERRORS else ""
     return f"{tool.name}: {'; '.join(named)}{more}"
 
 
-def _problem_text(tool: ToolEntry, kind: str, where: tuple[int | str, ...], message: str) -> str:
-    """Return one problem of an input; for an unknown argument with the most similar ones."""
+def _problem_text(tool: ToolEntry, problem: Mapping[str, Any]) -> str:
+    """Return one problem of an input, with the value found; for an unknown argument with the most similar ones."""
+    kind, where = problem["type"], problem["loc"]
     if kind == "extra_forbidden" and len(where) == 1:
         return unknown_name_message("argument", str(where[0]), tool.input.model_fields)
-    return ": ".join(filter(None, [".".join(map(str, where)), message.removeprefix("Value error, ")]))
+    found = "" if kind in {"value_error", "missing", "extra_forbidden"} else f", got {format_value(problem['input'], MAX_SHOWN)}"
+    return ": ".join(filter(None, [".".join(map(str, where)), problem["msg"].removeprefix("Value error, ") + found]))

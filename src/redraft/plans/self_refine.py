@@ -170,14 +170,16 @@ def full_note(trace: Trace, note: str = "") -> str:
     """Return the note of a stop; if there are answers and none is graded, with what the best of them lacks."""
     if not trace.candidates or trace.graded_candidates:
         return note
-    return "; ".join(filter(None, [note, missing_grades_text(trace)]))
+    missing = missing_grades_text(trace)
+    return missing if note[:MAX_REASON_CHARS] in missing else "; ".join(filter(None, [note, missing]))
 
 
 def missing_grades_text(trace: Trace) -> str:
     """Return which graders failed, or gave no score, and which had not answered when the work ended."""
     said = dict(trace.unscored_reasons)
     failures = sorted(trace.failures.values(), key=lambda f: str(f.step_slot))
-    said |= {f.step_slot[2]: f.message[:MAX_REASON_CHARS] for f in failures if f.role in GRADING and not f.stop_reason}
+    own = [f for f in failures if f.role in GRADING and f.stop_reason in {None, StopReason.FAILED}]
+    said |= {f.step_slot[2]: f.message[:MAX_REASON_CHARS] for f in own}
     reasons = "; ".join(f"{grader}: {reason}" for grader, reason in said.items() if reason)
     given = Counter(f.grader for f in trace.feedback[trace.best.id]) if trace.best else Counter[str]()
     missing = [g.name for g in trace.scorers or trace.panel if g.name not in said and given[g.name] < g.repeats]

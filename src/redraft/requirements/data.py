@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from ..checks import read_error_message
 from ..documents import read_small_text
 from ..errors import ComputeLimitError, ConfigError
+from ..json_repair import double_backslashes, single_backslash
 from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
 from .schema_references import check_references
@@ -60,10 +61,14 @@ class JsonText:
             parse_json(text)
         except ValueError as error:
             return Check(ok=False, measurement=f"does not parse: {str(error)[:200]}")
-        return Check(ok=True, measurement="parses")
+        command = single_backslash(text)
+        return Check(not command, f"the backslash of {command} is not doubled" if command else "parses")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Remove the text around the JSON; only if that is not enough, repair its syntax."""
+        """Double single backslashes, or remove the text around the JSON; only if neither is enough, repair its syntax."""
+        if (doubled := double_backslashes(text)) != text and self.check(doubled).ok:
+            yield Edit(doubled, "doubled single backslashes")
+            return
         whole = [edit for edit in unwrap_json(text) if self.check(edit.text).ok]
         yield from whole
         if not whole and len(text) <= MAX_REPAIR_CHARS:
@@ -82,7 +87,7 @@ def unwrap_json(text: str) -> Iterator[Edit]:
         inner.append(text[first : last + 1])
     for piece in inner:
         if piece.strip() and piece.strip() != text.strip():
-            yield Edit(piece.strip(), "removed the text around the JSON", lossy=True)
+            yield Edit(double_backslashes(piece.strip()), "removed the text around the JSON", lossy=True)
 
 
 def _repair_syntax(text: str) -> Iterator[Edit]:
@@ -90,7 +95,7 @@ def _repair_syntax(text: str) -> Iterator[Edit]:
     for start in starts:
         if not start.lstrip("`jsonJSON \r\n").startswith(("{", "[")):
             continue
-        value = _parse_leniently(start)
+        value = _parse_leniently(double_backslashes(start))
         if value:
             yield Edit(dump_like(value, text), "repaired the JSON syntax", lossy=True)
 
@@ -138,12 +143,10 @@ class JsonSchema:
 
     def check(self, text: str) -> Check:
         """Check the schema. Raises ComputeLimitError if its patterns together take longer than half a second."""
+        if not (parsed := JsonText().check(text)).ok:
+            return parsed
         try:
-            value = parse_json(text)
-        except ValueError as error:
-            return Check(ok=False, measurement=f"does not parse: {str(error)[:200]}")
-        try:
-            fault = self.find_error(value)
+            fault = self.find_error(parse_json(text))
         except TimeoutError:
             message = (
                 f"the patterns of {self.spec[:100]} could not be checked within {PATTERN_TIMEOUT:g} s ({len(text):,} characters)"

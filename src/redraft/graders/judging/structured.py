@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from ... import checks
 from ...core.task import Task
 from ...errors import BadResponseError, ModelError
-from ...json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair
+from ...json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair, double_backslashes
 from ...jsontext import nesting_depth, reject_constant, reject_duplicate_keys
 from ...middleware.endpoint_errors import refuses_max_tokens, stated_max_tokens
 from ...models.client_objects import is_model
@@ -357,6 +357,8 @@ def _parse_object_at(text: str, start: int) -> tuple[dict[str, Any], int]:
         raise UnreadableOutput(str(error)) from error
     if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and nesting_depth(data) > MAX_DEPTH:
         raise UnreadableOutput(TOO_DEEP)
+    if text.find("\\", start, end) >= 0 and (doubled := double_backslashes(text[start:end])) != text[start:end]:
+        data = STRICT_DECODER.decode(doubled)
     return data, end
 
 
