@@ -326,9 +326,9 @@ class Feedback:
 
 
 def as_score(value: Any, what: str = "a score") -> float:
-    """Return a real number in [0, 1], of any type but bool; one that lies outside by a rounding error is clipped. Raises ValueError."""
+    """Return a real number (no bool) that lies in [0, 1], or outside by a rounding error, as a float. Raises ValueError."""
     number = plain_scalar(value)
-    is_real = isinstance(number, Real) or (isinstance(number, Number) and not isinstance(number, Complex))  # as Decimal is
+    is_real = isinstance(number, Real) or (isinstance(number, Number) and not isinstance(number, Complex))  # the latter: Decimal
     if is_real and not isinstance(number, bool):
         with suppress(ArithmeticError, TypeError, ValueError):
             score = float(number)

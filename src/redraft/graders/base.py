@@ -1,9 +1,9 @@
 """What graders are made from: functions, requirements, and the weight that a user gives a grader; what all graders share.
 
 A plain function becomes a `FunctionGrader`: `(text)`, `(text, task)`, `(text, model)` or `(text, tool_calls)`, sync or async. It
-returns a score in [0, 1] (a real number of any type), a bool, `Feedback`, `(score, reason)`, a mapping with fields of `Feedback`, or
-an object with `score`. Anything else is an error, never a score. If the run has a form of answer (`redraft.answers`) and the first parameter is annotated with its type, the function
-receives the value.
+returns a score in [0, 1] (a real number of any type), a bool, `Feedback`, `(score, reason)`, a mapping with fields of `Feedback`,
+or an object with `score`; `as_feedback` reads it. Anything else is an error, never a score. If the run has a form of answer
+(`redraft.answers`) and the first parameter is annotated with its type, the function receives the value.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
 RESULT_FIELDS = ("score", "reason", "actions", "done", "criteria", "nearness", "metadata")  # of a mapping that a function returns
 REASON_KEYS = ("comment", "explanation", "rationale")  # in which evaluators of other libraries give the reason
-FOREIGN_KEYS = frozenset(  # of the results of openevals, LangSmith, Braintrust, Phoenix and promptfoo; what is no reason is left out
-    (*REASON_KEYS, "correction", "error", "evaluator_info", "extra", "feedback_config", "key", "label", "name", "pass")
-    + ("source_run_id", "target_run_id", "value")
-)
+FOREIGN_KEYS = {  # of the results of openevals, LangSmith, Braintrust, Phoenix and promptfoo; all but the reason are left out
+    *REASON_KEYS, "correction", "error", "evaluator_info", "extra", "feedback_config", "key", "label", "name", "pass",
+    "source_run_id", "target_run_id", "value",
+}  # fmt: skip
 MAX_REPEATS = 1000
 RETURNED_NONE = "it returned None"  # reason of a score that a function does not know; a critic returns Feedback
 CLI_OPTIONS = {"context": ", --context FILE", "reference": ", --reference FILE"}  # options that set a field
@@ -249,8 +249,8 @@ def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
     """Return a mapping with fields of `Feedback`, or as evaluators of other libraries return it, as feedback. Raises ValueError."""
     if unknown := [key for key in result if key not in RESULT_FIELDS and key not in FOREIGN_KEYS]:
         raise ValueError(
-            f"grader {name!r} returned a mapping with {checks.format_value(unknown[0], 80)}; it may hold {', '.join(RESULT_FIELDS)}, "
-            f"{', '.join(REASON_KEYS)}"
+            f"grader {name!r} returned a mapping with {checks.format_value(unknown[0], 80)}; it may hold "
+            + ", ".join((*RESULT_FIELDS, *REASON_KEYS))
         )
     if not result.keys() & {"score", "actions", "done"}:
         raise ValueError(f"grader {name!r} returned a mapping without a score, got {checks.format_value(result)}")
