@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import redraft
 from redraft import Candidate, Task
 from redraft.core.records import ToolCall
 from redraft.editor import FormEditor
@@ -191,6 +192,17 @@ async def test_escapes_in_json_are_composed():
     assert r"\u0301" in escaped
     assert await scores("json_fields", escaped, json.dumps(DATA)) == 1
     assert parse(REQUIREMENT_SPECS["json_schema"][0]).check(escaped).ok
+
+
+async def test_schema_of_an_answer_is_composed():
+    """A value of an enum may come decomposed; what the program gets is as the model wrote it."""
+    composed, decomposed = forms("café")
+    for allowed, written in product((composed, decomposed), repeat=2):
+        model = redraft.ScriptedModel([json.dumps({"a": written}), json.dumps({"a": allowed})])
+        result = await redraft.refine(
+            "q", model, lambda text: 1.0, answer={"properties": {"a": {"enum": [allowed]}}, "required": ["a"]}
+        )
+        assert result.parsed == {"a": written}
 
 
 async def test_tool_calls_of_the_candidate_are_composed():

@@ -53,6 +53,7 @@ SEVERAL = [  # texts that give several answers
     "Answer: 12\nAnswer: 13",
     "The answer is 12 or the answer is 13.",
     r"(a) \boxed{12} (b) \boxed{13}",
+    r"(a) \boxed{12}. Let me verify: it fits. (b) Let us fix n. \boxed{13}",
     r"\boxed{12}. Wait, there is another one: \boxed{13}",
     "The first answer is 12. Actually, the answer is also 13.",
     r"The answer is \boxed{12}. He said: " + '"Wait, that is wrong."' + r" And \boxed{13}.",

@@ -24,7 +24,7 @@ from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
 from ..text import compose_nfc
 from .schema_references import check_references
-from .spec import PATTERN_TIMEOUT, is_encodable, no_argument, register_kind, requirement
+from .spec import PATTERN_TIMEOUT, composed, is_encodable, no_argument, register_kind, requirement
 
 MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
 REPAIR_COST_PER_CHAR = 32  # reads of each character by json-repair; measured: more than its worst case in 512 characters
@@ -41,8 +41,8 @@ def parse_json(text: str) -> Any:
     Raises ValueError with the reason.
     """
     try:
-        value = json.loads(compose_nfc(_FENCE_LINES.sub("", text.strip()).strip()), parse_constant=reject_constant)
-        return json.loads(compose_nfc(json.dumps(value, ensure_ascii=False))) if "\\u" in text else value
+        value = json.loads(_FENCE_LINES.sub("", text.strip()).strip(), parse_constant=reject_constant)
+        return value if text.isascii() and "\\u" not in text else composed(value)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -177,7 +177,10 @@ class JsonSchema:
     def _errors(self, value: Any, choose: Callable[[Iterator[Any]], Iterable[Any]]) -> list[str]:
         _pattern_deadline.set(monotonic() + PATTERN_TIMEOUT)
         try:
-            return [f"{e.json_path}: {e.message[:200]}" for e in choose(_validator(self.schema).iter_errors(value))]
+            return [
+                f"{e.json_path}: {e.message[:200]}"
+                for e in choose(_validator(compose_nfc(self.schema)).iter_errors(composed(value)))
+            ]
         except (RecursionError, OverflowError):
             return ["cannot be measured: it is nested too deep, or a number is too large"]
         except (TimeoutError, MemoryError):

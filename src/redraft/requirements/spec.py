@@ -92,12 +92,15 @@ def _with_composed_texts(method: Callable[[Any, str], R], compose: Callable[[str
 
 @lru_cache(maxsize=256)
 def _with_composed_fields(made: Any) -> Any:
-    return replace(made, **{each.name: _composed(getattr(made, each.name)) for each in fields(made)})
+    return replace(made, **{each.name: composed(getattr(made, each.name)) for each in fields(made)})
 
 
-def _composed(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_composed, value))
+def composed(value: Any) -> Any:
+    """Return a text, or JSON and tuples with the texts in them, in the composed form of Unicode. Raises RecursionError."""
+    if isinstance(value, dict):
+        return {composed(key): composed(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return (list if isinstance(value, list) else tuple)(map(composed, value))
     return compose_nfc(value) if isinstance(value, str) else value
 
 

@@ -44,8 +44,8 @@ _WITHDRAWAL = re.compile(  # at the beginning of a clause, outside quotation mar
       | (?:that|this|it|which){_IS_WRONG} | correct(?:ion|ing|ed)\b | (?:my\s+)?(?:revised|corrected)\b
       | i\s+(?:misread|misunderstood|miscounted|miscalculated|forgot|overlooked)\b
       | (?:let\s+me|let['\u2019]s|let\s+us|i\s+(?:need|have|must|should|will|want)(?:\s+to)?|i['\u2019]ll)\s+(?:\w{{1,12}}\s+)?
-        (?:re-?(?:check|do|calculate|compute|consider|count|examine|evaluate|think|verify|work|solve|read)|double[\s-]check|verify|check
-          |correct|fix|revise|try\s+again|start\s+over)\b
+        (?:re-?(?:check|do|calculate|compute|consider|count|examine|evaluate|think|verify|work|solve|read)|double[\s-]check|correct
+          |fix\s+(?:this|that|it)|revise|try\s+again|start\s+over)\b
     ) | (?P<chinese>\u7b49\u7b49|\u7b49\u4e00\u4e0b|\u4e0d\u5bf9|\u4e0d\u5c0d|\u9519\u4e86|\u66f4\u6b63)
     """,
     re.VERBOSE | re.IGNORECASE,
