@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import chain
 from math import sqrt
 from numbers import Complex, Number, Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from .. import checks
 from ..jsontext import MAX_DEPTH, nesting_depth, strict_loads
@@ -331,7 +331,7 @@ def as_score(value: Any, what: str = "a score") -> float:
     is_real = isinstance(number, Real) or (isinstance(number, Number) and not isinstance(number, Complex))  # the latter: Decimal
     if is_real and not isinstance(number, bool):
         with suppress(ArithmeticError, TypeError, ValueError):
-            score = float(number)
+            score = float(cast("float", number))
             if -ROUNDING_ERROR <= score <= 1 + ROUNDING_ERROR:
                 return min(max(score, 0.0), 1.0)
     raise _score_error(value, what)

@@ -24,7 +24,7 @@ from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
 from ..text import compose_nfc
 from .schema_references import check_references
-from .spec import PATTERN_TIMEOUT, composed, is_encodable, no_argument, register_kind, requirement
+from .spec import PATTERN_TIMEOUT, compose_texts, is_encodable, no_argument, register_kind, requirement
 
 MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
 REPAIR_COST_PER_CHAR = 32  # reads of each character by json-repair; measured: more than its worst case in 512 characters
@@ -42,7 +42,7 @@ def parse_json(text: str) -> Any:
     """
     try:
         value = json.loads(_FENCE_LINES.sub("", text.strip()).strip(), parse_constant=reject_constant)
-        return value if text.isascii() and "\\u" not in text else composed(value)
+        return value if text.isascii() and "\\u" not in text else compose_texts(value)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -179,7 +179,7 @@ class JsonSchema:
         try:
             return [
                 f"{e.json_path}: {e.message[:200]}"
-                for e in choose(_validator(compose_nfc(self.schema)).iter_errors(composed(value)))
+                for e in choose(_validator(compose_nfc(self.schema)).iter_errors(compose_texts(value)))
             ]
         except (RecursionError, OverflowError):
             return ["cannot be measured: it is nested too deep, or a number is too large"]

@@ -84,23 +84,23 @@ def requirement(kind: type[T]) -> type[T]:
 
 def _with_composed_texts(method: Callable[[Any, str], R], compose: Callable[[str], str]) -> Callable[[Any, str], R]:
     @wraps(method)
-    def composed(self: Any, text: str) -> R:
+    def call(self: Any, text: str) -> R:
         return method(_with_composed_fields(self), text if text.isascii() else compose(text))
 
-    return composed
+    return call
 
 
 @lru_cache(maxsize=256)
 def _with_composed_fields(made: Any) -> Any:
-    return replace(made, **{each.name: composed(getattr(made, each.name)) for each in fields(made)})
+    return replace(made, **{each.name: compose_texts(getattr(made, each.name)) for each in fields(made)})
 
 
-def composed(value: Any) -> Any:
+def compose_texts(value: Any) -> Any:
     """Return a text, or JSON and tuples with the texts in them, in the composed form of Unicode. Raises RecursionError."""
     if isinstance(value, dict):
-        return {composed(key): composed(each) for key, each in value.items()}
+        return {compose_texts(key): compose_texts(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return (list if isinstance(value, list) else tuple)(map(composed, value))
+        return (list if isinstance(value, list) else tuple)(map(compose_texts, value))
     return compose_nfc(value) if isinstance(value, str) else value
 
 
