@@ -22,7 +22,7 @@ from .core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from .core.task import Message, Task, as_messages
 from .error_text import error_text
 from .errors import BudgetExhaustedError, ConfigError, RedraftError, ValidatorError, error_name
-from .graders.base import retry_once
+from .graders.base import as_feedback, retry_once
 from .middleware.call_costs import CostEstimator, Pricing
 from .middleware.shortage import wait_for_room
 from .middleware.timeout import enforce_deadline
@@ -362,19 +362,18 @@ async def _repair_by_graders(step: Repair, roles: Roles, client: StepClient, tex
 async def _lowers_a_score(guards: Iterable[Any], task: Task, before: Candidate, after: Candidate, client: StepClient) -> bool:
     """Whether one of the graders scores the text after a repair lower than the text before, or can no longer score it."""
     for guard in guards:
-        old = (await guard.grade(task, before, client)).score
+        old = as_feedback(await guard.grade(task, before, client), guard.name).score
         if old is not None:
-            new = (await guard.grade(task, after, client)).score
+            new = as_feedback(await guard.grade(task, after, client), guard.name).score
             if new is None or new < old:
                 return True
     return False
 
 
 async def _grade(step: Grade, grader: Any, client: StepClient) -> Feedback:
-    feedback = await grader.grade(step.task, step.candidate, client)
+    result = await grader.grade(step.task, step.candidate, client)
     await client.cancel_pending()
-    if not isinstance(feedback, Feedback):
-        raise TypeError(f"grader {step.grader!r} returned {feedback!r}; it must return Feedback")
+    feedback = as_feedback(result, step.grader)
     return Feedback(
         feedback.score,
         feedback.reason,

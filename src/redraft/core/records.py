@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 from math import sqrt
-from typing import Any, TypeAlias
+from numbers import Complex, Number, Real
+from typing import Any, TypeAlias, cast
 
 from .. import checks
 from ..jsontext import MAX_DEPTH, nesting_depth, strict_loads
@@ -22,6 +24,7 @@ from ..usage import NO_USAGE, Usage
 
 Slot: TypeAlias = tuple[Any, ...]
 MAX_SHOWN_RANKS = 40
+ROUNDING_ERROR = 1e-6  # a score that lies outside [0, 1] by no more is clipped
 
 
 class StopReason(StrEnum):
@@ -240,7 +243,7 @@ class CriterionScore:
 
     def __post_init__(self) -> None:
         if self.score.__class__ is not float or not 0 <= self.score <= 1:
-            _check_score(self.score, f"the score of criterion {self.name!r}")
+            object.__setattr__(self, "score", as_score(self.score, f"the score of criterion {self.name!r}"))
 
 
 @init_by_slots
@@ -248,8 +251,9 @@ class CriterionScore:
 class Feedback:
     """The verdict of one grader on one candidate.
 
-    A grader of your own sets the first five fields, and may set `nearness` and `metadata`. Redraft sets the others. A score out of
-    range is an error; it is never clamped.
+    A grader of your own sets the first five fields, and may set `nearness` and `metadata`. Redraft sets the others. A score is a
+    real number of any type (NumPy's too). One that lies outside [0, 1] by at most 1e-6, a rounding error, is clipped; any other
+    out of range is an error.
 
     Attributes:
         score: From 0 to 1, higher is better; None means unknown.
@@ -288,11 +292,10 @@ class Feedback:
 
     def __post_init__(self) -> None:
         if self.nearness is not None:
-            _check_score(self.nearness, "a nearness")
+            object.__setattr__(self, "nearness", as_score(self.nearness, "a nearness"))
         score = self.score
         if score is not None and not (score.__class__ is float and 0 <= score <= 1):
-            _check_score(score, "a score")
-            object.__setattr__(self, "score", float(score))
+            object.__setattr__(self, "score", as_score(score))
         if self.actions.__class__ is not tuple or self.criteria.__class__ is not tuple or self.votes.__class__ is not tuple:
             _set_tuples(self, "actions", "criteria", "votes")
         if self.metadata != {}:
@@ -322,10 +325,32 @@ class Feedback:
         return sqrt(sum((s - mean) ** 2 for s in scores) / (len(scores) - 1))
 
 
+def as_score(value: Any, what: str = "a score") -> float:
+    """Return a real number (no bool) that lies in [0, 1], or outside by a rounding error, as a float. Raises ValueError."""
+    number = plain_scalar(value)
+    is_real = isinstance(number, Real) or (isinstance(number, Number) and not isinstance(number, Complex))  # the latter: Decimal
+    if is_real and not isinstance(number, bool):
+        with suppress(ArithmeticError, TypeError, ValueError):
+            score = float(cast("float", number))
+            if -ROUNDING_ERROR <= score <= 1 + ROUNDING_ERROR:
+                return min(max(score, 0.0), 1.0)
+    raise _score_error(value, what)
+
+
 def _check_score(score: Any, what: str) -> None:
     is_number = score.__class__ is float or (isinstance(score, (int, float)) and not isinstance(score, bool))
     if not is_number or not 0 <= score <= 1:
-        raise ValueError(f"{what} must be a number in [0, 1], got {checks.format_value(score)}")
+        raise _score_error(score, what)
+
+
+def _score_error(value: Any, what: str) -> ValueError:
+    return ValueError(f"{what} must be a number in [0, 1], got {checks.format_value(value)}")
+
+
+def plain_scalar(value: Any) -> Any:
+    """Return a scalar of an array library (NumPy, PyTorch, JAX), or an array of no dimension, as Python's; others unchanged."""
+    unwrap = getattr(value, "item", None)
+    return unwrap() if callable(unwrap) and getattr(value, "ndim", None) == 0 else value
 
 
 def _set_tuples(record: Any, *names: str) -> None:

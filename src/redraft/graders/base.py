@@ -1,9 +1,9 @@
 """What graders are made from: functions, requirements, and the weight that a user gives a grader; what all graders share.
 
 A plain function becomes a `FunctionGrader`: `(text)`, `(text, task)`, `(text, model)` or `(text, tool_calls)`, sync or async. It
-returns a score in [0, 1], a bool, `Feedback`, `(score, reason)`, or a mapping with fields of `Feedback`. Anything else is an error,
-never a score. If the run has a form of answer (`redraft.answers`) and the first parameter is annotated with its type, the function
-receives the value.
+returns a score in [0, 1] (a real number of any type), a bool, `Feedback`, `(score, reason)`, a mapping with fields of `Feedback`,
+or an object with `score`; `as_feedback` reads it. Anything else is an error, never a score. If the run has a form of answer
+(`redraft.answers`) and the first parameter is annotated with its type, the function receives the value.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable,
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, groupby
+from numbers import Number
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_origin, get_type_hints
 
 from .. import checks
 from ..core.cancellation import cancel_and_wait
-from ..core.records import Candidate, Comparison, CriterionScore, Feedback
+from ..core.records import Candidate, Comparison, CriterionScore, Feedback, as_score, plain_scalar
 from ..core.serialize import pack, unpack
 from ..core.task import Task
 from ..descriptors import is_shortage
@@ -35,6 +36,11 @@ T = TypeVar("T")
 MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
 RESULT_FIELDS = ("score", "reason", "actions", "done", "criteria", "nearness", "metadata")  # of a mapping that a function returns
+REASON_KEYS = ("comment", "explanation", "rationale")  # in which evaluators of other libraries give the reason
+FOREIGN_KEYS = {  # of the results of openevals, LangSmith, Braintrust, Phoenix and promptfoo; all but the reason are left out
+    *REASON_KEYS, "correction", "error", "evaluator_info", "extra", "feedback_config", "key", "label", "name", "pass",
+    "source_run_id", "target_run_id", "value",
+}  # fmt: skip
 MAX_REPEATS = 1000
 RETURNED_NONE = "it returned None"  # reason of a score that a function does not know; a critic returns Feedback
 CLI_OPTIONS = {"context": ", --context FILE", "reference": ", --reference FILE"}  # options that set a field
@@ -205,41 +211,68 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
 
 
 def as_feedback(result: Any, name: str) -> Feedback:
-    """Return what a function returned as feedback. Raises TypeError if it is not a grade."""
+    """Return what a grader of the user returned as feedback: the one place that reads scores of users' code.
+
+    Raises TypeError if it is not a grade, ValueError if a part of it has another type or is out of range.
+    """
+    result = plain_scalar(result)
     match result:
         case Feedback():
             return result
-        case bool() | None:
-            return Feedback(None, RETURNED_NONE) if result is None else Feedback(float(result))
-        case int() | float():
-            return Feedback(result)
-        case (bool() | int() | float() as score, str() as reason):
-            return Feedback(float(score) if isinstance(score, bool) else score, reason)
+        case None:
+            return Feedback(None, RETURNED_NONE)
+        case Number():
+            return Feedback(_read_score(result, name))
+        case (score, str() as reason) if isinstance(score := plain_scalar(score), Number):
+            return Feedback(_read_score(score, name), reason)
         case Mapping():
             return _feedback_from_mapping(result, name)
+        case object(score=score) if not isinstance(result, type):
+            reasons = (getattr(result, key, None) for key in ("reason", *REASON_KEYS))
+            reason = next((each for each in reasons if isinstance(each, str)), "")
+            return _feedback_from_mapping({"score": score, "reason": reason, "error": getattr(result, "error", None)}, name)
     raise TypeError(
         f"grader {name!r} returned {checks.format_value(result)}; it must return a score in [0, 1], a bool, Feedback, "
-        "(score, reason) or a mapping such as {'score': 0.5, 'reason': '...'}"
+        "(score, reason), a mapping such as {'score': 0.5, 'reason': '...'}, or an object with `score`"
     )
 
 
+def _read_score(value: Any, name: str) -> float | None:
+    """Return a score, also one that is True or False; None for None. Raises ValueError."""
+    value = plain_scalar(value)
+    if value is None or isinstance(value, bool):
+        return None if value is None else float(value)
+    return as_score(value, f"grader {name!r}: a score")
+
+
 def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
-    """Return a mapping with fields of `Feedback` as feedback. Raises ValueError for other fields, or values of another type."""
-    if unknown := [key for key in result if key not in RESULT_FIELDS]:
+    """Return a mapping with fields of `Feedback`, or as evaluators of other libraries return it, as feedback. Raises ValueError."""
+    if unknown := [key for key in result if key not in RESULT_FIELDS and key not in FOREIGN_KEYS]:
         raise ValueError(
-            f"grader {name!r} returned a mapping with {checks.format_value(unknown[0], 80)}; it may hold {', '.join(RESULT_FIELDS)}"
+            f"grader {name!r} returned a mapping with {checks.format_value(unknown[0], 80)}; it may hold "
+            + ", ".join((*RESULT_FIELDS, *REASON_KEYS))
         )
     if not result.keys() & {"score", "actions", "done"}:
         raise ValueError(f"grader {name!r} returned a mapping without a score, got {checks.format_value(result)}")
-    fields = {key: value for key, value in result.items() if value is not None}
-    if isinstance(score := fields.get("score"), bool | float):
-        fields["score"] = float(score)
+    if result.get("error") is not None:
+        raise ValueError(f"grader {name!r} returned an error: {checks.format_value(result['error'])}")
+    fields = {key: value for key in RESULT_FIELDS if (value := plain_scalar(result.get(key))) is not None}
+    for key in REASON_KEYS:
+        if result.get(key) is not None:
+            fields.setdefault("reason", result[key])
+    if "score" in fields:
+        fields["score"] = _read_score(fields["score"], name)
     if isinstance(criteria := fields.get("criteria"), list | tuple):
-        fields["criteria"] = [pack(c) if isinstance(c, CriterionScore) else c for c in criteria]
+        fields["criteria"] = [pack(c) if isinstance(c, CriterionScore) else _with_score_read(c, name) for c in criteria]
     try:
         return cast("Feedback", unpack(Feedback, fields))
     except StoreError as error:
         raise ValueError(f"grader {name!r} returned a mapping that is {error}") from None
+
+
+def _with_score_read(criterion: Any, name: str) -> Any:
+    is_scored = isinstance(criterion, Mapping) and "score" in criterion
+    return {**criterion, "score": _read_score(criterion["score"], name)} if is_scored else criterion
 
 
 @fingerprint_name("requirement")

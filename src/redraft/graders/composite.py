@@ -31,7 +31,7 @@ from ..errors import (
 from ..own_code import fingerprint_name
 from ..protocols import JudgeClient
 from ..usage import NO_USAGE, Usage
-from .base import MAX_REPEATS, consensus, copeland, gather_or_cancel, retry_once, unique_name, unique_texts
+from .base import MAX_REPEATS, as_feedback, consensus, copeland, gather_or_cancel, retry_once, unique_name, unique_texts
 from .registry import as_grader
 
 T = TypeVar("T")
@@ -374,9 +374,7 @@ async def grade_part(part: Any, task: Task, candidate: Candidate, ask: JudgeClie
 
     async def grade() -> Feedback:
         result = await part.grade(task, candidate, ask.with_options(getattr(part, "model", None), repeat))
-        if not isinstance(result, Feedback):
-            raise TypeError(f"it returned {result!r}; it must return Feedback")
-        return replace(result, grader=name or part.name, candidate=candidate.id)
+        return replace(as_feedback(result, name or part.name), grader=name or part.name, candidate=candidate.id)
 
     return await call_part(name or part.name, grade)
 

@@ -9,12 +9,13 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from ..errors import ComputeLimitError, ConfigError
 from ..protocols import Check, Edit
+from ..text import compose_nfc
 from . import text_spans as texts
 from .length import drop_sentences
 from .spec import (
@@ -28,6 +29,7 @@ from .spec import (
     parse_text_count,
     parse_texts,
     register_kind,
+    requirement,
     text_count_spec,
     text_spec,
     texts_spec,
@@ -51,7 +53,7 @@ def _uses_spaces(char: str) -> bool:
     return (char.isalnum() or char == "_") and not ("\u3040" <= char <= "\u9fff" or "\u0e00" <= char <= "\u0eff")
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Contains:
     """The number of occurrences of a text, ignoring case; `whole_word`: as a word of its own, not inside another."""
 
@@ -121,7 +123,7 @@ def contains_word(argument: str) -> Contains:
     return Contains(*parse_text_count(argument), whole_word=True)
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class ContainsNone:
     """None of these words or phrases occurs, ignoring case; inside another word they do not count."""
 
@@ -157,7 +159,7 @@ def contains_none(argument: str) -> ContainsNone:
     return ContainsNone(parse_texts(argument, ","))
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class StartsWith:
     """The text begins with another, ignoring case and leading white space."""
 
@@ -208,7 +210,7 @@ def starts_with(argument: str) -> StartsWith:
     return StartsWith(parse_text(argument))
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class EndsWith:
     """The text ends with another, ignoring case, trailing white space and double quotes."""
 
@@ -246,7 +248,7 @@ def ends_with(argument: str) -> EndsWith:
     return EndsWith(parse_text(argument))
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class OneOf:
     """One of these texts occurs, spelt exactly like this."""
 
@@ -285,7 +287,7 @@ def one_of(argument: str) -> OneOf:
     return OneOf(parse_texts(argument, "|"))
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Letters:
     """The number of occurrences of one letter (or any character), ignoring case."""
 
@@ -314,7 +316,7 @@ class Letters:
 @register_kind("letters", "how often one letter occurs, ignoring case", "letters:e<10")
 def letters(argument: str) -> Letters:
     letter, count = parse_text_count(argument)
-    if len(letter) != 1:
+    if len(compose_nfc(letter)) != 1:
         raise ConfigError(f"it counts one letter, got {letter!r}")
     return Letters(letter, count)
 
@@ -322,7 +324,7 @@ def letters(argument: str) -> Letters:
 _SENTENCE_EDGE = re.compile(r"[\W_]+")
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class NoDuplicateSentences:
     """No sentence of two or more words occurs twice, ignoring case, spacing and punctuation."""
 
@@ -366,14 +368,17 @@ def no_duplicate_sentences(argument: str) -> NoDuplicateSentences:
     return NoDuplicateSentences()
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class RegexMatch:
-    """A regular expression (of the `regex` library) matches somewhere. If the search takes too long, the result is unknown."""
+    """A regular expression (of the `regex` library) matches somewhere. If the search takes too long, the result is unknown.
+
+    Text and pattern are in the composed form of Unicode: a letter with an accent is one character, if Unicode has it.
+    """
 
     pattern: str
 
     def __post_init__(self) -> None:
-        _compile_pattern(self.pattern)
+        _compile_pattern(compose_nfc(self.pattern))
 
     @property
     def spec(self) -> str:

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from math import inf
@@ -24,8 +23,9 @@ from ..errors import ComputeLimitError, ConfigError
 from ..json_repair import double_backslashes, single_backslash
 from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
+from ..text import compose_nfc
 from .schema_references import check_references
-from .spec import PATTERN_TIMEOUT, is_encodable, no_argument, register_kind
+from .spec import PATTERN_TIMEOUT, compose_texts, is_encodable, no_argument, register_kind, requirement
 
 MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
 REPAIR_COST_PER_CHAR = 32  # reads of each character by json-repair; measured: more than its worst case in 512 characters
@@ -37,14 +37,18 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a text as JSON (RFC 8259: no NaN), bare or in one code fence. Raises ValueError with the reason."""
+    """Return the value of a text as JSON (RFC 8259: no NaN), bare or in one code fence, with texts in composed form.
+
+    Raises ValueError with the reason.
+    """
     try:
-        return json.loads(_FENCE_LINES.sub("", text.strip()).strip(), parse_constant=reject_constant)
+        value = json.loads(_FENCE_LINES.sub("", text.strip()).strip(), parse_constant=reject_constant)
+        return value if text.isascii() and "\\u" not in text else compose_texts(value)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class JsonText:
     """The whole text is JSON, bare or in a code fence."""
 
@@ -124,7 +128,7 @@ def as_json(argument: str) -> JsonText:
     return JsonText()
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class JsonSchema:
     """The whole text is JSON that follows a JSON schema; `schema` is the schema as canonical JSON."""
 
@@ -176,7 +180,10 @@ class JsonSchema:
     def _errors(self, value: Any, choose: Callable[[Iterator[Any]], Iterable[Any]]) -> list[str]:
         _pattern_deadline.set(monotonic() + PATTERN_TIMEOUT)
         try:
-            return [f"{e.json_path}: {e.message[:200]}" for e in choose(_validator(self.schema).iter_errors(value))]
+            return [
+                f"{e.json_path}: {e.message[:200]}"
+                for e in choose(_validator(compose_nfc(self.schema)).iter_errors(compose_texts(value)))
+            ]
         except (RecursionError, OverflowError):
             return ["cannot be measured: it is nested too deep, or a number is too large"]
         except (TimeoutError, MemoryError):

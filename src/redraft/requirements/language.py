@@ -7,7 +7,6 @@ seed; without it only languages with a script of their own can be recognised. Ne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from ..checks import closest_names
 from ..errors import ConfigError
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .spec import register_kind
+from .spec import register_kind, requirement
 
 MIN_SHARE = 0.5  # of the letters
 MAX_DETECTION_CHARS = 20_000  # used to guess the language
@@ -54,7 +53,7 @@ OWN_SCRIPT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Script:
     """At least half of the letters outside code and URLs are of this script."""
 
@@ -116,7 +115,7 @@ def script(argument: str) -> Script:
     return Script(argument.lower())
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Language:
     """The text is in a language, given by its ISO 639-1 code. It is guessed: short texts may be misjudged."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
@@ -23,6 +22,7 @@ from .spec import (
     parse_text_count,
     parse_texts,
     register_kind,
+    requirement,
     text_count_spec,
     text_spec,
     texts_spec,
@@ -36,7 +36,7 @@ _BULLET_MARK = re.compile(r"[^\S\r\n]*[*-][^\S\r\n]*")
 _RULE = re.compile(r"^[^\S\r\n]*(?:(?:-[ \t]?){3,}|(?:\*[ \t]?){3,}|(?:_[ \t]?){3,}|={3,})[^\S\r\n]*$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Bullets:
     """The number of lines that begin with the Markdown bullets * or -."""
 
@@ -164,7 +164,7 @@ def _heading_name(line: str) -> str:
     return _LIST_NUMBER.sub("", bare, count=1).strip(_NAME_MARKS)
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Headings:
     """The number of Markdown headings (# like this)."""
 
@@ -214,7 +214,7 @@ def headings(argument: str) -> Headings:
     return Headings(parse_range(argument))
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Sections:
     """A Markdown heading with each of these names, ignoring case, numbering and order."""
 
@@ -251,7 +251,7 @@ def sections(argument: str) -> Sections:
     return Sections(parse_texts(argument, ","))
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class NumberedSections:
     """The number of occurrences of a label with a number: "Section 1", "Section 2"."""
 
@@ -300,7 +300,7 @@ def numbered_sections(argument: str) -> NumberedSections:
     return NumberedSections(*parse_text_count(argument))
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Parts:
     """The number of parts, all different and not empty, with a separator between them."""
 
@@ -364,7 +364,7 @@ _EMPHASISED_WORD = re.compile(r"(\*{1,3}|_{1,3})([^\s*_]{1,100})\1")
 _EMPTY_LINES = re.compile(r"(\r\n|\n|\r)(?:[^\S\r\n]*\1){2,}")
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class NthParagraphStarts:
     """The nth paragraph begins with a word, ignoring case, as IFEval defines it.
 

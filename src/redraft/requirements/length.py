@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
@@ -18,7 +17,7 @@ from typing import ClassVar
 
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .spec import Range, format_count, parse_range, register_kind
+from .spec import Range, format_count, parse_range, register_kind, requirement
 from .text_spans import Span
 
 MAX_LOST_SHARE = 0.5  # of the characters: no repair drops more
@@ -35,7 +34,7 @@ _LINE_OF_SPACES = re.compile(r"(\r\n|\n|\r)[^\S\r\n]+(?=\1)")
 _BLOCK_START = re.compile(r"[ \t]*(?:#|[-*+|>] |[0-9]{1,3}[.)] |`{3}|~{3})")
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Length:
     """The number of words, sentences, paragraphs or characters (white space at the ends is not counted)."""
 
@@ -237,7 +236,7 @@ _VOWELS = re.compile(r"[aeiouyàâäéèêëîïôöùûü]+")
 _SILENT_ENDING = re.compile(r"(?:[^laeiouy]es|[^aeiouytd]ed|[^laeiouy]e)\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class ReadingGrade:
     """The US school grade by the Flesch-Kincaid formula (Kincaid et al. 1975), made for English.
 

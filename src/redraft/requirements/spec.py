@@ -9,19 +9,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache, wraps
 from importlib import import_module
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, dataclass_transform
 
 from .. import checks
 from ..compute.pool import IN_PROCESS, run
 from ..errors import ConfigError
 from ..own_code import is_own
 from ..protocols import Check, Requirement
+from ..text import compose_nfc
 from ..threads import run_in_thread
+from .text_spans import change_unprotected
 
 Parser: TypeAlias = Callable[[str], Requirement]
+R = TypeVar("R")
+T = TypeVar("T")
 
 _COUNT = re.compile(r"(?:(>=|<=|=|<|>)([0-9]{1,9})|=([0-9]{1,9})-([0-9]{1,9}))\Z")
 _DECODER = json.JSONDecoder(strict=False)
@@ -64,6 +68,40 @@ def register_kind(name: str, help: str, example: str, *, reads_files: bool = Fal
         return parser
 
     return register
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def requirement(kind: type[T]) -> type[T]:
+    """Return a class as a frozen dataclass whose `check` and `repairs` compare texts in the composed form of Unicode.
+
+    They get the text in that form (for repairs, code and URLs stay as they are), and so are the texts among the object's fields.
+    """
+    made: Any = dataclass(frozen=True, slots=True)(kind)
+    made.check = _with_composed_texts(made.check, compose_nfc)
+    made.repairs = _with_composed_texts(made.repairs, lambda text: change_unprotected(text, compose_nfc))
+    return cast("type[T]", made)
+
+
+def _with_composed_texts(method: Callable[[Any, str], R], compose: Callable[[str], str]) -> Callable[[Any, str], R]:
+    @wraps(method)
+    def call(self: Any, text: str) -> R:
+        return method(_with_composed_fields(self), text if text.isascii() else compose(text))
+
+    return call
+
+
+@lru_cache(maxsize=256)
+def _with_composed_fields(made: Any) -> Any:
+    return replace(made, **{each.name: compose_texts(getattr(made, each.name)) for each in fields(made)})
+
+
+def compose_texts(value: Any) -> Any:
+    """Return a text, or JSON and tuples with the texts in them, in the composed form of Unicode. Raises RecursionError."""
+    if isinstance(value, dict):
+        return {compose_texts(key): compose_texts(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return (list if isinstance(value, list) else tuple)(map(compose_texts, value))
+    return compose_nfc(value) if isinstance(value, str) else value
 
 
 def parse(spec: str, *, files: bool = True) -> Requirement:

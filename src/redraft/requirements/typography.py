@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .spec import NO_OCCURRENCES, Range, format_count, no_argument, parse_range, parse_text, register_kind, text_spec
+from .spec import NO_OCCURRENCES, Range, format_count, no_argument, parse_range, parse_text, register_kind, requirement, text_spec
 from .text_spans import Span
 
 # ---- letter case
@@ -22,7 +21,7 @@ from .text_spans import Span
 _TOKEN = re.compile(r"\w+(?:[-./&]\w+)*")
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class LetterCase:
     """All letters with a case are "lowercase" or "uppercase". A text without such letters does not meet it."""
 
@@ -66,7 +65,7 @@ def uppercase(argument: str) -> LetterCase:
     return LetterCase("uppercase")
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class CapitalWords:
     """The number of words all in capital letters. "I", "A" and "U.S." are such words; "X-RAY" and "AND/OR" are one each."""
 
@@ -134,7 +133,7 @@ _COMMA = re.compile(r"[,\uff0c\u3001\u060c]")
 _EAST_ASIAN_COMMAS = "\uff0c\u3001"
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class NoCommas:
     """No comma, of any script."""
 
@@ -179,7 +178,7 @@ def no_commas(argument: str) -> NoCommas:
 _QUOTES = '"\u201c\u201d\u201e\u00ab\u00bb'
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class QuotedText:
     """The whole text is in double quotation marks (")."""
 
@@ -216,7 +215,7 @@ _PLACEHOLDER = re.compile(r"\[[^\[\]\n]*\]")
 _OTHER_PLACEHOLDER = re.compile(r"\{\{?[ \t]*(\w[\w '-]{0,40})[ \t]*\}?\}|(?<!<)<([A-Z][\w '-]{0,40})>(?!>)")
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Placeholders:
     """The number of placeholders in square brackets, such as [name]."""
 
@@ -255,7 +254,7 @@ _LABEL = re.compile(r"^([ \t]*(?:[-*+] |[0-9]{1,3}[.)] )?)([^\s*:#>`\[|][^*:\n`]
 _HEADING = re.compile(r"^([ \t]{0,3}#{1,6}[ \t]+)([^\s*][^*\n`]*[^\s*#`])(?=[ \t#]*\r?$)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Highlights:
     """The number of emphasised passages, *like this* or **like this**, each within a line."""
 
@@ -333,7 +332,7 @@ _TITLE_MARKS = "#*_\"'\u201c\u201d <>"
 _TITLE_LABEL = re.compile(r"(?:title|subject)[ \t]*:[ \t]*", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Title:
     """A title in double angle brackets: <<like this>>."""
 
@@ -379,7 +378,7 @@ def title(argument: str) -> Title:
     return Title()
 
 
-@dataclass(frozen=True, slots=True)
+@requirement
 class Postscript:
     """A postscript that begins with a marker such as P.S. or P.P.S., ignoring case and spacing."""
 

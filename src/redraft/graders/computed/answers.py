@@ -1,29 +1,76 @@
 """Finding the final answer in a text: what it marks as such, a number, a choice.
 
-A text may mark several different answers. All of them are returned, and graders count such a text as wrong. Everything takes time
-linear in the length of the text. Nothing here compares answers.
+A text may mark several different answers. All of them are returned, and graders count such a text as wrong. If it withdraws one
+before it marks another ("wait", "actually", "no,"), only what follows counts (`standing_text`). Everything takes time linear in the
+length of the text. Nothing here compares answers.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s?\{")
 _BRACE = re.compile(rf"{_BOX.pattern}|\\.|[{{}}]", re.DOTALL)
-_REST_OF_LINE = r"[ \t*_]*([^\r\n]{1,500})"
+_REST_OF_LINE = r"(?=[ \t*_]*([^\r\n]{1,500}))"
+_HEADING = r"(?:step|part|case|section|question|problem|example)\b|\d{1,2}[.)][ \t]+\S"
 _ANSWER_MARKERS = (
-    re.compile(rf"^[ \t]*####{_REST_OF_LINE}", re.MULTILINE),
+    re.compile(rf"^[ \t]*####(?!#)[ \t*_]*+(?!(?i:{_HEADING}))([^\r\n]{{1,500}})", re.MULTILINE),
     re.compile(rf"\bfinal (?:answer|result)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_REST_OF_LINE}", re.IGNORECASE),
     re.compile(rf"\b(?:answer|result|solution)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_REST_OF_LINE}", re.IGNORECASE),
 )
+_FILLER = re.compile(r"\W*(?:(?:so|the|my|our|that|final|correct|right)\W+)*", re.IGNORECASE)
+_GAP = r"[\s,.!\u2026\u2013\u2014-]{1,4}"
+_IS_WRONG = (
+    r"(?:(?:['\u2019]s|\s+is|\s+was)\s+(?:\w{1,12}\s+)?(?:wrong|incorrect|mistaken|not\s+(?:right|correct)|an?\s+(?:mistake|error))"
+    r"|\s+(?:isn['\u2019]t|wasn['\u2019]t|can['\u2019]?t\s+be|cannot\s+be)\s+(?:\w{1,12}\s+)?(?:right|correct))\b"
+)
+_WITHDRAWAL = re.compile(  # at the beginning of a clause, outside quotation marks
+    rf"""
+    "[^"\n]{{0,300}}" | \u201c[^\u201d\n]{{0,300}}\u201d
+    | (?:\A | [.,;!?\n\u2026\u2013\u2014\u3002\uff0c\uff01\uff1f$}}\]] | \s-\s) [\s*_>]{{0,8}}+ (?=[a-z])
+    (?:(?:but|oh|hm+|ah|okay|ok|so|well){_GAP})?
+    (?P<words>
+      (?P<final>(?:(?:wait|no|oops|hm+|hold\s+on|actually|sorry){_GAP}){{1,3}}(?:that|this|it|my\s+answer){_IS_WRONG}
+        | (?:scratch|strike)\s+that\b | i\s+(?:have\s+)?made\s+an?\s+(?:\w{{1,12}}\s+)?(?:mistake|error)\b | i\s+was\s+wrong\b
+        | correction\s*: | (?:w?h?oops)\b)
+      | wait(?=\s*(?:[,.!?:;\u2026\u2013\u2014-]|\Z|\n)|\s+(?:no|actually|that|this|let|but|i)\b) | hold\s+on\b | hang\s+on\b
+      | actually\b | no(?=\s*[,.:;!\u2013\u2014]|\s+wait\b) | sorry\b | on\s+second\s+thoughts?\b | my\s+(?:mistake|error|bad)\b
+      | (?:that|this|it|which){_IS_WRONG} | correct(?:ion|ing|ed)\b | (?:my\s+)?(?:revised|corrected)\b
+      | i\s+(?:misread|misunderstood|miscounted|miscalculated|forgot|overlooked)\b
+      | (?:let\s+me|let['\u2019]s|let\s+us|i\s+(?:need|have|must|should|will|want)(?:\s+to)?|i['\u2019]ll)\s+(?:\w{{1,12}}\s+)?
+        (?:re-?(?:check|do|calculate|compute|consider|count|examine|evaluate|think|verify|work|solve|read)|double[\s-]check|correct
+          |fix\s+(?:this|that|it)|revise|try\s+again|start\s+over)\b
+    ) | (?P<chinese>\u7b49\u7b49|\u7b49\u4e00\u4e0b|\u4e0d\u5bf9|\u4e0d\u5c0d|\u9519\u4e86|\u66f4\u6b63)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_ADDS = re.compile(r"\b(?:also|another|the other|one more|as well|too)\b", re.IGNORECASE)  # an answer beside the one before
 _SENTENCE = re.compile(r"[.;!?](?=\s|\Z)|[\u3002\uff01\uff1f]")
 _MATH = re.compile(r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[([^\n]{1,500}?)\\\]")
-_CHOICE = re.compile(r"\W*(?:(?:option|choice)\s+)?\W*([A-J])(?=$|[^\w'\u2019])")
-_CHOICE_LINE = re.compile(r"^[ \t*_]*(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)", re.MULTILINE)
+_LATEX_STYLE = re.compile(
+    r"\\(?:(?:text|math)[a-z]{0,6}|mbox|emph|operatorname|left|right|bf|rm|large)(?![A-Za-z])|\\[ ,;:!]", re.IGNORECASE
+)
+_AFTER_LETTER = (  # not another letter, an operator or, after an article, a word
+    r"(?=$|[^\w'\u2019])(?!\s*[=<>+*/^\\])"
+    r"(?!(?<=[AI])\s+(?!(?:because|since|as|for|so|and|or|is|in|which|that|from|due|by|with|while|but|not|if|only|here)\b)[a-z])"
+)
+_CHOICE = re.compile(rf"\W*(?:(?i:option|choice)\s+)?\W*([A-J]){_AFTER_LETTER}")
+_RULED_OUT = (
+    r"\)?(?:[ \t,]{1,3}(?:(?:and|or)[ \t]{1,3})?\(?[A-J]\)?){0,9},?[ \t]{1,3}(?:is|are|can|must|would)[ \t]{1,3}"
+    r"(?:\w{1,12}[ \t]{1,3})?(?:wrong|incorrect|false|not|ruled|eliminated|excluded|impossible)\b"
+)
+_CHOICE_LINE = re.compile(rf"^[ \t*_]*(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)(?!{_RULED_OUT})", re.MULTILINE)
+_CONCLUSION = re.compile(
+    r"\b(?i:so|thus|hence|therefore|leaving|leaves|(?:correct|right|best)[ \t](?:option|choice)[ \t]is)[,:]?\s{1,3}"
+    r"(?i:(?:it|that|this)\s(?:is|must\sbe)\s|the\s(?:(?:correct|right|best)\s)?(?:option|choice)\s(?:is|must\sbe)\s)?(?i:option\s|choice\s|only\s)?"
+    r"(?:\(([A-J])\)|([A-J])(?=[ \t]*(?:[.!\r\n]|\Z)))(?![ \t]*(?:or|and|,|/|&)[ \t]*\(?[A-J]\b)"
+)
 _VULGAR_FRACTIONS = "\u00bc-\u00be\u2150-\u215e"
 _POWER = "[-+\u2212]?\\d{1,3}"
 _UNIT = (
@@ -70,23 +117,53 @@ def boxed_answers(text: str) -> list[str]:
             start, is_box = open_braces.pop()
             if is_box and brace.start() - start <= 2000 and not _BOX.search(text, start, brace.start()):
                 answers.append(text[start : brace.start()].strip())
-    return answers
+    return list(filter(None, answers))
 
 
 def marked_answers(text: str) -> list[str]:
     r"""Return the different answers that are marked as such, by the strongest marker that occurs.
 
-    The markers, strongest first: \boxed, ####, "the final answer is", "the answer is".
+    The markers, strongest first: \boxed, #### (of several such lines the last), "the final answer is", "the answer is".
     """
-    for answers in (boxed_answers(text), *(_answers_after(marker, text) for marker in _ANSWER_MARKERS)):
-        if answers:
-            return list(dict.fromkeys(answers))
-    return []
+    return next((list(dict.fromkeys(answers)) for answers in _answers_by_marker(text) if answers), [])
 
 
-def _answers_after(marker: re.Pattern[str], text: str) -> list[str]:
-    answers = (_clean(_SENTENCE.split(m[1], maxsplit=1)[0]) for m in marker.finditer(text))
-    return [answer for answer in answers if answer]
+def _answers_by_marker(text: str) -> Iterator[list[str]]:
+    """Yield the answers after each marker, the strongest first."""
+    yield boxed_answers(text)
+    for marker in _ANSWER_MARKERS:
+        answers = list(_answers_after(marker, text))
+        yield answers[-1:] if marker is _ANSWER_MARKERS[0] else answers
+
+
+def _answers_after(marker: re.Pattern[str], text: str) -> Iterator[str]:
+    for match in marker.finditer(text):
+        piece = _SENTENCE.split(match[1], maxsplit=1)[0]
+        if following := marker.search(piece):
+            piece = piece[: following.start()]
+        if not (following and _FILLER.fullmatch(piece)) and (answer := _clean(piece)):
+            yield answer
+
+
+def standing_text(text: str) -> str:
+    """Return the text from its last withdrawal on that stands between two marked answers; without one, all of it.
+
+    A withdrawal is a clause that begins with words such as "wait", "actually", "no,", "correction" or "let me recheck", outside
+    quotation marks. It withdraws nothing if the next answer is said to be one more ("also", "another"), or if no answer is marked
+    after it, unless it says outright that the answer is wrong ("wait, that is wrong", "scratch that").
+    """
+    marks = sorted(match.span() for marker in (_BOX, *_ANSWER_MARKERS) for match in marker.finditer(text))
+    starts = [start for start, _ in marks]
+    for match in reversed([*_WITHDRAWAL.finditer(text, starts[0])] if starts else []):
+        at = max(match.start("words"), match.start("chinese"))  # -1: a quotation
+        following = bisect_left(starts, at)
+        if following == len(marks):
+            withdrawn = match["final"]
+        else:
+            withdrawn = at >= 0 and not _ADDS.search(text, max(match.end(), starts[following] - 60), marks[following][1] + 6)
+        if withdrawn:
+            return text[at:]
+    return text
 
 
 def _clean(piece: str) -> str:
@@ -104,10 +181,19 @@ def formulas(text: str) -> list[str]:
     return [_first_group(m) for m in _MATH.finditer(text)]
 
 
+def without_style(text: str) -> str:
+    r"""Return a text without LaTeX's commands for the style of letters (\text, \mathbf) and for spaces."""
+    return _LATEX_STYLE.sub(" ", text)
+
+
 def choices(text: str) -> set[str]:
-    """Return the letters A-J that a text chooses: marked, alone, or at the start of a line ("B) ...")."""
-    marked = {m[1] for piece in marked_answers(text) if (m := _CHOICE.match(piece))}
-    return marked or {next(filter(None, m.groups())) for m in _CHOICE_LINE.finditer(text)}
+    """Return the letters A-J that a text chooses: marked, concluded ("so (C)"), alone, or at the start of a line ("B) ...")."""
+    text = standing_text(text)
+    for answers in _answers_by_marker(text):
+        if marked := {m[1] for answer in answers if (m := _CHOICE.match(without_style(answer)))}:
+            return marked
+    concluded, lines = ({next(filter(None, m.groups())) for m in form.finditer(text)} for form in (_CONCLUSION, _CHOICE_LINE))
+    return concluded or lines
 
 
 Number: TypeAlias = tuple[Fraction, bool]

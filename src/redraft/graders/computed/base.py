@@ -23,6 +23,7 @@ from ...errors import ConfigError
 from ...own_code import is_own
 from ...protocols import JudgeClient
 from ...requirements.spec import AT_ONCE
+from ...text import compose_nfc
 from ..base import check_needs
 
 
@@ -86,12 +87,32 @@ async def compute(size: int, function: Callable[..., R], *arguments: Any, packag
     return result
 
 
+def with_composed_texts(kind: G) -> G:
+    """Return the class with a `grade` method that gets answer, reference and context in the composed form of Unicode."""
+    grade = kind.grade  # type: ignore[attr-defined]
+
+    @wraps(grade)
+    async def composed_grade(self: Any, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+        texts = candidate.text, task.reference or "", task.context or ""
+        if not all(map(str.isascii, texts)):
+            task, candidate = await compute(sum(map(len, texts)), _compose_texts, task, candidate)
+        return await grade(self, task, candidate, ask)  # type: ignore[no-any-return]
+
+    kind.grade = composed_grade  # type: ignore[attr-defined]
+    return kind
+
+
+def _compose_texts(task: Task, candidate: Candidate) -> tuple[Task, Candidate]:
+    texts = {field: compose_nfc(text) for field in ("reference", "context") if (text := getattr(task, field)) is not None}
+    return replace(task, **texts), replace(candidate, text=compose_nfc(candidate.text))  # type: ignore[arg-type]
+
+
 def with_limit(kind: G) -> G:
-    """Return the class with a `grade` method that grades long texts in a worker process.
+    """Return the class with a `grade` method that composes texts, and grades long ones in a worker process.
 
     A user's subclass grades in this process, without a limit.
     """
-    grade = kind.grade  # type: ignore[attr-defined]
+    grade = with_composed_texts(kind).grade  # type: ignore[attr-defined]
 
     @wraps(grade)
     async def limited_grade(self: Any, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:

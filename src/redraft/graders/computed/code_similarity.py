@@ -14,7 +14,7 @@ from ...errors import ComputeLimitError, ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...threads import run_in_thread
-from .base import reference_of, score_feedback
+from .base import reference_of, score_feedback, with_composed_texts
 from .code_checks import code_of
 
 MAX_CHARS = 100_000  # longer code is not compared
@@ -22,6 +22,7 @@ ACTION = "Solve the task in the usual way, without steps that it does not need."
 
 
 @fingerprint_name("code_similarity")
+@with_composed_texts
 @dataclass(frozen=True)
 class CodeSimilarity:
     """The similarity of Python code with the reference solution, from 0 to 1.

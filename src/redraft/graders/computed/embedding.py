@@ -12,13 +12,14 @@ from ...models.endpoint_url import redacted_model_name
 from ...models.scoring import ScoringModel, connect_embeddings
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Request
-from .base import reference_of, score_feedback
+from .base import reference_of, score_feedback, with_composed_texts
 
 EXAMPLE = "embedding:openai:text-embedding-3-small"
 CLOSER_ACTION = "Say what the expected answer says, and leave out what it does not."
 
 
 @fingerprint_name("embedding")
+@with_composed_texts
 @dataclass(frozen=True, repr=False)
 class Embedding:
     """The cosine similarity of the vectors of answer and reference; a negative one counts as 0, and the reason says so.

@@ -15,6 +15,7 @@ from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
+from ...text import compose_nfc
 from .base import binary_feedback, compute, reference_of, score_feedback, with_limit
 
 MAX_DEPTH = 64
@@ -112,16 +113,21 @@ def iter_leaves(value: Any, path: str = "", depth: int = 0, *, ordered: bool = T
 
 
 def canonical_json(value: Any) -> str:
-    """Return one text for equal JSON values (1.0 equals 1). Raises ValueError for a value that is nested too deep or not JSON."""
+    """Return one text for equal JSON values (1.0 equals 1, and texts have one form of Unicode).
+
+    Raises ValueError for a value that is nested too deep or not JSON.
+    """
     try:
-        return json.dumps(_normalise_numbers(value), sort_keys=True)
+        return json.dumps(_normalise(value), sort_keys=True)
     except (RecursionError, TypeError) as error:
         raise ValueError(f"it is not JSON, or nested too deeply ({type(error).__name__})") from None
 
 
-def _normalise_numbers(value: Any) -> Any:
+def _normalise(value: Any) -> Any:
+    if isinstance(value, str):
+        return compose_nfc(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
-        return {key: _normalise_numbers(each) for key, each in value.items()}
-    return [_normalise_numbers(each) for each in value] if isinstance(value, list) else value
+        return {_normalise(key): _normalise(each) for key, each in value.items()}
+    return [_normalise(each) for each in value] if isinstance(value, list) else value

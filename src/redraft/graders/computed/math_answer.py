@@ -19,8 +19,8 @@ from ...core.task import Task
 from ...errors import ComputeLimitError, ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
-from .answers import boxed_answers, choices, formulas, marked_answers, numbers
-from .base import binary_feedback, preview, reference_of
+from .answers import choices, formulas, marked_answers, numbers, standing_text, without_style
+from .base import binary_feedback, preview, reference_of, with_composed_texts
 from .math_worker import equal_as_mathematics
 
 MAX_EXPRESSION_CHARS = 400  # a longer expression is compared as text only
@@ -45,13 +45,15 @@ _PARTICLES = re.compile("ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|s
 
 
 @fingerprint_name("math")
+@with_composed_texts
 @dataclass(frozen=True)
 class Math:
     r"""1 if the answer equals the reference as mathematics, else 0; None if the comparison takes too long.
 
     The answer is what the text marks (\boxed{...}, "####", "the final answer is", "the answer is"); else the text itself if it is
     one short expression; else its last formula, equation or number. Several different marked answers are compared together, as a
-    list ("2, 3"), so an answer that names every possibility is wrong. A reference that is a letter from A to J is a choice.
+    list ("2, 3"), so an answer that names every possibility is wrong; of several with a withdrawal between them ("wait", "no,"),
+    the last counts (see `answers.standing_text`). A reference that is a letter from A to J is a choice.
     math-verify and sympy compare LaTeX or plain notation; nothing is ever evaluated as code. `seconds` (0.1 to 60) limits one
     comparison. Reads `reference`; needs the extra `math`.
     """
@@ -68,7 +70,7 @@ class Math:
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return 1, 0 or None."""
         expected = await self._run(final_answer, reference_of(task, self.name))
-        if letter := _LETTER.fullmatch(expected):
+        if letter := _LETTER.fullmatch(without_style(expected)):
             letters = await self._run(_named_choices, candidate.text, expected, letter[1].upper())
             return _choice_feedback(letters, letter[1].upper())
         answer = await self._run(final_answer, candidate.text)
@@ -113,7 +115,7 @@ def _named_choices(text: str, expected: str, letter: str) -> list[str]:
     letters = choices(text)
     if not letters and (whole := _LETTER.fullmatch(text.strip())):
         letters = {whole[1].upper()}
-    if not letters and (boxed_answers(text) or marked_answers(text)) == [expected]:
+    if not letters and marked_answers(standing_text(text)) == [expected]:
         letters = {letter}
     return sorted(letters)
 
@@ -128,6 +130,7 @@ def _choice_feedback(letters: list[str], letter: str) -> Feedback:
 
 def final_answer(text: str) -> str:
     """Return the final expression of a text; "" if there is none."""
+    text = standing_text(text)
     if answers := marked_answers(text):
         return ", ".join(answers)
     bare = text.strip()

@@ -14,7 +14,7 @@ from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...threads import THREAD_THRESHOLD
-from .answers import Number, marked_answers, number_list, number_runs, numbers
+from .answers import Number, marked_answers, number_list, number_runs, numbers, standing_text
 from .base import binary_feedback, compute, preview, reference_of, with_limit
 
 
@@ -25,10 +25,11 @@ class Numeric:
     r"""1 if the answer's final number equals the reference's, else 0; a list of numbers must be equal in the same order.
 
     The final number is the one that the answer marks (\boxed{...}, "####", "the answer is"); without a mark, the `last` or the
-    `first` number, or with `only` the one number in the answer. An answer that marks different numbers is wrong. The difference
-    may be at most `absolute` or `relative` times the reference's size, whichever is larger (both >= 0). 50% equals 50%, 0.5, and
-    a bare 50. `answers.numbers` says which forms of numbers are read. An unmarked answer gets 1 whenever it ends with the right
-    number: for untrusted answers use `only`, or ask for a marked answer. Reads `reference`, which must hold a number.
+    `first` number, or with `only` the one number in the answer. An answer that marks different numbers is wrong, unless it
+    withdraws one before it marks another (see `answers.standing_text`). The difference may be at most `absolute` or `relative`
+    times the reference's size, whichever is larger (both >= 0). 50% equals 50%, 0.5, and a bare 50. `answers.numbers` says which
+    forms of numbers are read. An unmarked answer gets 1 whenever it ends with the right number: for untrusted answers use `only`,
+    or ask for a marked answer. Reads `reference`, which must hold a number.
 
     A reference is a list if it holds only numbers, with commas, "and", "to", labels (x = 1, y = 2) and units between them, and at
     most three words before and after; of any other text with several numbers, the last counts. The answer's list is the
@@ -97,6 +98,7 @@ def _format_number(number: Fraction) -> str:
 
 def final_numbers(text: str, pick: str) -> list[Number]:
     """Return the final number of a text; none, or several if the text does not say which is final."""
+    text = standing_text(text)
     if answers := marked_answers(text):
         return list(dict.fromkeys(values[-1] for answer in answers if (values := numbers(answer))))
     values = numbers(text)
@@ -107,12 +109,14 @@ def final_numbers(text: str, pick: str) -> list[Number]:
 
 def reference_numbers(text: str) -> list[Number]:
     """Return the final number of a reference, or those of its list; none if it marks several different answers."""
+    text = standing_text(text)
     lists = [number_list(answer) or numbers(answer)[-1:] for answer in marked_answers(text) or [text]]
     return lists[0] if all(values == lists[0] for values in lists) else []
 
 
 def final_lists(text: str, size: int, pick: str) -> list[list[Number]]:
     """Return each list of numbers that a text marks as final."""
+    text = standing_text(text)
     if answers := marked_answers(text):
         lists = [values for answer in answers if (values := numbers(answer))]
         joined = [number for values in lists for number in values]

@@ -18,8 +18,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import groupby
 from typing import Any, ClassVar, Literal
 
 from ... import checks
@@ -40,8 +38,8 @@ from .base import binary_feedback, compute, reference_of, score_feedback, with_l
 class Exact:
     """1 if the answer equals the reference, else 0.
 
-    `case`, `whitespace` and `punctuation` say whether differences in these count. Both texts are compared in Unicode's composed
-    form (NFC). Without `whitespace`, each run of white space is one space, and that at the ends is ignored. Reads `reference`.
+    `case`, `whitespace` and `punctuation` say whether differences in these count. Without `whitespace`, each run of white space is
+    one space, and that at the ends is ignored. Reads `reference`.
     """
 
     case: bool = True
@@ -62,30 +60,11 @@ class Exact:
         )
 
     def _normalise(self, text: str) -> str:
-        text = compose_nfc(text)
         if not self.case:
             text = text.casefold()
         if not self.punctuation:
             text = "".join(c for c in text if not unicodedata.category(c).startswith("P"))
         return text if self.whitespace else " ".join(text.split())
-
-
-def compose_nfc(text: str) -> str:
-    """Return the composed form of Unicode (NFC) in linear time: `normalize` sorts a run of combining marks in quadratic time."""
-    return text if text.isascii() else unicodedata.normalize("NFC", _long_mark_runs().sub(lambda run: _sort_marks(run[0]), text))
-
-
-@cache
-def _long_mark_runs() -> Any:
-    import regex
-
-    return regex.compile(r"\p{M}{32,}")
-
-
-def _sort_marks(marks: str) -> str:
-    """Return marks in canonical order, each decomposed."""
-    runs = groupby("".join(unicodedata.normalize("NFD", mark) for mark in marks), lambda mark: unicodedata.combining(mark) > 0)
-    return "".join("".join(sorted(run, key=unicodedata.combining) if sortable else run) for sortable, run in runs)
 
 
 # ---- sentences on the topic

@@ -16,7 +16,7 @@ from ...errors import ConfigError
 from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
-from ...text import pluralize
+from ...text import compose_nfc, pluralize
 from .base import preview, score_feedback, with_limit
 from .json_fields import canonical_json
 
@@ -119,10 +119,11 @@ def parse_call(value: Any, *, arguments: bool) -> CallKey:
     value = value.get("function", value) if isinstance(value, dict) else value
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError('a call is {"name": ..., "arguments": {...}}')
+    name = compose_nfc(value["name"])
     if not arguments:
-        return value["name"], ""
+        return name, ""
     values = value.get("arguments", value.get("parameters")) or {}
-    return value["name"], canonical_json(parse_json(values) if isinstance(values, str) else values)
+    return name, canonical_json(parse_json(values) if isinstance(values, str) else values)
 
 
 def may_hold_calls(text: str) -> bool:

@@ -1,0 +1,207 @@
+"""Which of several marked answers of a text counts: the last one after a withdrawal, all of them without one."""
+
+import pytest
+from cpu_time import least_seconds
+
+from redraft import Candidate, Task
+from redraft.graders.computed.answers import choices, marked_answers, standing_text
+from redraft.graders.registry import grader_from_spec
+
+
+async def score_of(spec, text, reference):
+    feedback = await grader_from_spec(spec).grade(Task("q", reference=reference), Candidate(0, text), None)
+    return feedback.score
+
+
+WITHDRAWN = [  # texts with two marked answers, of which the second, 13, counts
+    r"First \boxed{12}. Wait, that is wrong. So \boxed{13}",
+    r"the answer is \boxed{12}. wait, actually \boxed{13}",
+    r"First attempt gives \boxed{12}. That is wrong; correcting, the answer is \boxed{13}.",
+    r"$\boxed{12}$ Hmm, wait - let me recheck. $\boxed{13}$",
+    r"\[\boxed{12}\] But wait, I forgot one. \[\boxed{13}\]",
+    r"\boxed{12} no, \boxed{13}",
+    r"\boxed{12}。等等，不对。\boxed{13}",
+    "The answer is 12. Actually, the answer is 13.",
+    "The answer is 12. No: the answer is 13.",
+    "The answer is 12. No wait, the answer is 13.",
+    "The answer is **12**.\n\n**Wait**, I made a mistake.\n\nThe answer is **13**.",
+    "The answer is 12.\n\nCorrection: the answer is 13.",
+    "The answer is 12 \u2014 actually, the answer is 13.",
+    "Answer: 12\nAfter checking the reasoning, I need to correct this.\nAnswer: 13",
+    "Answer: 12\n\nLet me double-check: 6 + 7 = 13.\n\nAnswer: 13",
+    "Answer: 12. Sorry, I miscounted. Answer: 13",
+    "Answer: 12. Oops! Answer: 13",
+    "Final answer: 12. Scratch that. Final answer: 13",
+    "Final answer: 12\nHold on. 6 + 7 is 13.\nFinal answer: 13",
+    "The answer is 12. On second thought, the answer is 13.",
+    "The answer is 12. This can't be right. The answer is 13.",
+    "The answer is 12. Let me recalculate. The answer is 13.",
+    "The answer is 12. I was wrong. The answer is 13.",
+    "The answer is 12. Corrected answer: 13",
+    "#### 12\nNo, once more.\n#### 13",
+    "#### 12\n#### 13",
+    "#### 12\n\n#### 13\n",
+    r"\boxed{12}. Wait, I misread the question. The answer is 13.",
+    r"#### 12" + "\nActually, I forgot the last one.\n" + r"\boxed{13}",
+    r"\boxed{10} or \boxed{11}? Wait, neither. \boxed{12}. No, that's not right. \boxed{13}",
+    r"\boxed{12}. Wait, the old man said \"no\". So \boxed{13}",
+]
+SEVERAL = [  # texts that give several answers
+    r"The two roots are \boxed{12} and \boxed{13}.",
+    r"\boxed{12}, or \boxed{13}",
+    "The answer is 12. The answer is 13.",
+    "Answer: 12\nAnswer: 13",
+    "The answer is 12 or the answer is 13.",
+    r"(a) \boxed{12} (b) \boxed{13}",
+    r"(a) \boxed{12}. Let me verify: it fits. (b) Let us fix n. \boxed{13}",
+    r"\boxed{12}. Wait, there is another one: \boxed{13}",
+    "The first answer is 12. Actually, the answer is also 13.",
+    r"The answer is \boxed{12}. He said: " + '"Wait, that is wrong."' + r" And \boxed{13}.",
+    "\\boxed{12} is what \u201cNo, I mean it\u201d gives, \\boxed{13} the rest.",
+    "The answer is 12. She had to wait for it and waited on. The answer is 13.",
+    "The answer is 12. Wait 5 minutes and it cools down. The answer is 13.",
+    "The answer is 12. There is no real doubt. The answer is 13.",
+    "The result is actually 12. The result is 13.",
+    r"Wait, let me think. Actually, \boxed{12} and \boxed{13}",
+    r"\boxed{11}. Wait, that is wrong: \boxed{12} and \boxed{13}",
+    r"\boxed{12 \text{ no, 1}}, \boxed{13}",
+]
+STANDING = [  # texts with one answer that stands: 13
+    "The answer is 13. Wait, let me double-check: 6 + 7 = 13. Yes, in 2 steps.",
+    "The answer is 13. Actually, there are 2 ways to see that.",
+    "The answer is 13. If you found 12, that is wrong.",
+    "The answer is 13. No, it is not 12.",
+    r"\boxed{13}" + "\n\nNo further steps: 2 are enough.",
+    r"Wait, no. Let me recheck. So \boxed{13}",
+    r"I will put the answer in \boxed{}. It is \boxed{13}.",
+    "The answer is 13 cm. Wait, that was quick: 2 minutes.",
+    r"\boxed{13\text{ cm}}",
+    "#### 13\nI hope that helps, in 2 steps.",
+    "#### Step 1: add\n6 + 7\n#### Step 2: check\nIt fits.\n\nThe answer is 13.",
+    "#### 1. Add 6\n#### 2. Add 7\nFinal answer: 13",
+    "Answer: the answer is 13",
+    "The answer is 12. Wait, that is wrong. It is 13.",
+    "The answer is 12. No, scratch that, 13.",
+    "The final answer is 12, no wait, that's wrong, 13",
+]
+
+
+@pytest.mark.parametrize("text", WITHDRAWN)
+async def test_the_last_answer_counts_after_a_withdrawal(text):
+    """For numbers and mathematics alike; the answer that was withdrawn scores 0."""
+    for spec in ("numeric", "math"):
+        assert await score_of(spec, text, "13") == 1
+        assert await score_of(spec, text, "12") == 0
+
+
+@pytest.mark.parametrize("text", SEVERAL)
+async def test_several_answers_without_a_withdrawal_stay_several(text):
+    """None of them is right alone: an answer that names every possibility is wrong."""
+    for spec in ("numeric", "math"):
+        for reference in ("12", "13"):
+            assert await score_of(spec, text, reference) == 0
+
+
+@pytest.mark.parametrize("text", STANDING)
+async def test_one_answer_that_stands_counts(text):
+    """A check that confirms it, or words about other answers, withdraw nothing."""
+    assert await score_of("numeric", text, "13") == 1
+    assert await score_of("numeric", text, "2") == 0
+    assert await score_of("numeric", text, "12") == 0
+
+
+@pytest.mark.parametrize("text", ["The answer is 12. Wait, that is wrong.", r"\boxed{12}" + "\nOops, I made a mistake."])
+async def test_an_answer_that_is_only_withdrawn_is_none(text):
+    """Nothing is marked anew, so there is no answer."""
+    for spec in ("numeric", "math"):
+        assert await score_of(spec, text, "12") == 0
+
+
+async def test_lists_of_numbers_are_withdrawn_as_well():
+    """The list that counts is the one after the withdrawal."""
+    text = r"\boxed{1, 2}. Wait, the order is wrong: \boxed{2, 1}"
+    assert await score_of("numeric", text, "2, 1") == 1
+    assert await score_of("numeric", text, "1, 2") == 0
+
+
+CHOICES = [
+    (r"\boxed{\text{C}}", "C"),
+    (r"\boxed{\textbf{(C)}\ 12}", "C"),
+    (r"\boxed{\text{(C)}}", "C"),
+    (r"\boxed{\mathbf{C}}", "C"),
+    (r"\boxed{\mathrm{C) } 12}", "C"),
+    (r"\boxed{(C)}", "C"),
+    (r"$\boxed{\left(\text{C}\right)}$", "C"),
+    (r"\boxed{\text{Option C}}", "C"),
+    (r"\boxed{C: A polygenic risk score}", "C"),
+    (r"\boxed{E: A polygenic risk score}", "E"),
+    (r"Since \boxed{a \ll \Delta E}. Answer: D", "D"),
+    (r"\boxed{E = mc^2}. **Answer: D**", "D"),
+    ("**Answer:** D", "D"),
+    ("(A) and (B) are wrong, so (C)", "C"),
+    ("A and B are wrong, so C.", "C"),
+    ("(A) is wrong.\n(B) is not right.\n(C)", "C"),
+    ("(A), (B) and (D) can be ruled out. Therefore, (C) is correct.", "C"),
+    ("The correct option is (C).", "C"),
+    ("So the correct choice is C.", "C"),
+    ("Hence the answer is (C), not (D).", "C"),
+    ("The answer is C because A dog is no cat.", "C"),
+    ("The answer is A. No: the answer is B.", "B"),
+    ("Answer: A\nAfter checking the reasoning, I need to correct this.\nAnswer: B", "B"),
+    (r"\boxed{A}. Wait, I misread it. \boxed{\text{B}}", "B"),
+    ("Answer: A because it fits", "A"),
+    ("Answer: A", "A"),
+    ("The answer is A, B is wrong.", "A"),
+]
+NO_CHOICES = [
+    "Answer: A dog barks.",
+    "The answer is a dog.",
+    "The answer is a matter of taste, so I pass.",
+    "A and B are both fine.",
+    "(A) is wrong, so (B) or (C).",
+    r"\boxed{A} or \boxed{B}",
+    "Answer: A\nAnswer: B",
+    "Because I think so, I pass.",
+    "Are A and B wrong? Hard to say.",
+    r"\boxed{A + B}",
+    r"\boxed{A_1}",
+]
+
+
+@pytest.mark.parametrize(("text", "letter"), CHOICES)
+async def test_letters_of_choices_are_read(text, letter):
+    """In LaTeX's text commands, with brackets, after a conclusion, with what was ruled out before."""
+    for other in "ABCDE":
+        assert await score_of("math", text, other) == (other == letter)
+    assert await score_of("math", text, rf"\boxed{{\text{{{letter}}}}}") == 1
+
+
+@pytest.mark.parametrize("text", NO_CHOICES)
+async def test_words_that_look_like_choices_are_none(text):
+    """The article is no choice, several letters are no choice, and a variable is none."""
+    for letter in "ABCDEFGHIJ":
+        assert await score_of("math", text, letter) == 0
+
+
+HOSTILE = {
+    "open braces": r"\boxed{" * 40_000,
+    "nested braces": r"\boxed{" * 15_000 + "1" + "}" * 15_000,
+    "many boxes": r"\boxed{1} no, " * 15_000,
+    "many answers": "the answer is " * 15_000,
+    "many withdrawals": "Answer: 1. " + "wait, " * 40_000 + "Answer: 2",
+    "line ends": "Answer: 1" + "\n" * 120_000 + "Answer: 2",
+    "quotation marks": "Answer: 1 " + '"' * 120_000 + " Answer: 2",
+    "letters": "(A) and " * 25_000 + "are wrong",
+    "heads": "#### " * 40_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_is_linear_in_the_length(name):
+    """It takes far less than a second of CPU time; in quadratic time it would take minutes."""
+
+    def read():
+        marked_answers(standing_text(HOSTILE[name]))
+        choices(HOSTILE[name])
+
+    assert least_seconds(read, 2.0) < 2.0
