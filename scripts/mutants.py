@@ -128,6 +128,10 @@ class Result:
     executing: int  # how many tests execute the line
     tried: int
 
+    @property
+    def place(self) -> str:
+        return f"{self.mutant.path.relative_to(ROOT)}:{self.mutant.line} {self.mutant.kind}"
+
 
 class Contexts:
     """Which test executes which line, and how long it takes."""
@@ -231,6 +235,15 @@ def run(copy: Copy, contexts: Contexts, tests: list[str], slow: list[str]) -> tu
     return "failed", f"pytest ends with {status}: {output.strip().rpartition(chr(10))[2][:200]}"
 
 
+def failing(copy: Copy, contexts: Contexts, tests: set[str], slow: list[str]) -> list[str]:
+    """Return which of some tests fail without a change."""
+    left, found = contexts.order(tests), []
+    while left and (failed := run(copy, contexts, left, slow)[1]) in left:
+        found.append(failed)
+        left.remove(failed)
+    return found
+
+
 def gather(copy: Copy, parts: list[str], slow: list[str], processes: int) -> Contexts:
     """Run the tests whose lines are not known: all, if the package or what tests share changed, else those of changed files."""
     shared, files = hashlib.sha256(repr(slow).encode()), {}
@@ -290,28 +303,22 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def survivors(mutants: list[Mutant], copies: list[Copy], contexts: Contexts, slow: list[str]) -> Iterator[Result]:
-    """Say what becomes of each change, as it is known, and yield those that no test notices."""
+def try_all(mutants: list[Mutant], copies: list[Copy], contexts: Contexts, slow: list[str]) -> Iterator[Result]:
+    """Say and yield what becomes of each change, as it is known."""
     free, start = queue.SimpleQueue[Copy](), time.monotonic()
     for copy in copies:
         free.put(copy)
-    outcomes = Counter[str]()
     with ThreadPoolExecutor(len(copies)) as pool:
         tries = [pool.submit(attempt, free, contexts, mutant, slow) for mutant in mutants]
         try:
-            for done in as_completed(tries):
+            for count, done in enumerate(as_completed(tries), 1):
                 result = done.result()
-                outcomes[result.outcome] += 1
-                place = f"{result.mutant.path.relative_to(ROOT)}:{result.mutant.line}"
-                seconds = time.monotonic() - start
-                progress = f"[{outcomes.total()}/{len(mutants)}, {seconds:.0f} s]"
-                say(f"{progress} {result.outcome}: {place} {result.mutant.kind} {result.by}")
-                if result.outcome == "survived":
-                    yield result
+                progress = f"[{count}/{len(mutants)}, {time.monotonic() - start:.0f} s]"
+                say(f"{progress} {result.outcome}: {result.place} {result.by}")
+                yield result
         finally:
             STOP.set()
             pool.shutdown(cancel_futures=True)
-            say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))
 
 
 def main() -> None:
@@ -333,21 +340,24 @@ def main() -> None:
         signal.signal(number, signal.default_int_handler)
     slow = ["--slow", arguments.slow] if arguments.slow else []
     BUILD.mkdir(exist_ok=True)
-    found, interrupted = list[Result](), False
+    results, interrupted = list[Result](), False
     with tempfile.TemporaryDirectory(prefix="mutants-copies-", dir=BUILD) as folder:
         try:
             copies = [Copy(Path(folder) / str(number)) for number in range(arguments.processes)]
             contexts = gather(copies[0], arguments.tests, slow, arguments.processes)
             say(f"Trying {len(mutants)} changes of {' '.join(arguments.packages)}, drawn with seed {arguments.seed}.")
-            for result in survivors(mutants, copies, contexts, slow):
-                found.append(result)
+            results.extend(try_all(mutants, copies, contexts, slow))
+            STOP.clear()
+            for test in failing(copies[0], contexts, {result.by for result in results} & contexts.seconds.keys(), slow):
+                say(f"Without a change {test} fails, too: what it noticed is not certain.")
         except KeyboardInterrupt:
             interrupted = True
             say("Interrupted.")
-    for result in sorted(found, key=lambda result: (result.mutant.path, result.mutant.start)):
-        place = f"{result.mutant.path.relative_to(ROOT)}:{result.mutant.line}"
-        tests = f"{result.executing} tests execute it, {result.tried} were run"
-        say(f"\n{place} {result.mutant.kind}: {tests}\n{result.mutant.diff}")
+    for result in sorted(results, key=lambda result: (result.mutant.path, result.mutant.start)):
+        if result.outcome == "survived":
+            tests = f"{result.executing} tests execute it, {result.tried} were run"
+            say(f"\n{result.place}: {tests}\n{result.mutant.diff}")
+    say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in Counter(result.outcome for result in results).most_common()))
     sys.exit(130 if interrupted else 0)
 
 
