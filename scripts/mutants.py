@@ -264,7 +264,8 @@ def gather(copy: Copy, parts: list[str], slow: list[str], processes: int) -> Con
         together = missing[place : place + FILES_TOGETHER]
         notes["tests"] = {test: note for test, note in notes["tests"].items() if test.partition("::")[0] not in together}
         for test, seconds, outcome in cover(copy, together, slow, processes):
-            notes["tests"][test] = seconds, outcome if notes["tests"].get(test, ("", outcome))[1] == "passed" else "failed"
+            _, before = notes["tests"].get(test, (0, "passed"))
+            notes["tests"][test] = seconds, outcome if before == "passed" else before
         notes["files"] |= {name: files[name] for name in together}
         NOTES.write_text(json.dumps(notes))
     outcomes = {test: note for test, note in notes["tests"].items() if test.partition("::")[0] in files}

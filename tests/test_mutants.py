@@ -17,13 +17,22 @@ PRICE = """def price(count, each=1):
         total -= 10
     return total
 """
-PRICE_TEST = """from shop.prices import price
+PRICE_TEST = """import pytest
+from shop.prices import price
 
 
 def test_price():
     assert price(3, 2) == 6
     assert price(20, 10) == 190
     assert price(3) == 3
+
+
+def test_skipped():
+    pytest.skip("is no failure")
+
+
+def test_fails_anyway():
+    assert price(100) == 0
 """
 EDGE_TEST = """from shop.prices import price
 
@@ -158,6 +167,7 @@ def test_what_no_test_notices_is_listed(checkout):
     """The tests know no price of about 100. That a condition is negated is noticed."""
     found, output = survivors(checkout, "--packages", "prices:3", "-n", "9", "--tests", "tests/test_prices.py")
     assert found == HOLES
+    assert "1 tests fail without a change, and are left out: tests/test_prices.py::test_fails_anyway\n" in output
     assert output.endswith("2 survived, 1 noticed\n")
 
 
