@@ -162,14 +162,15 @@ class Contexts:
     def tests(self, mutant: Mutant) -> tuple[list[str], list[str]]:
         """Return the tests that execute the line, and others.
 
-        The others are those named after the module or its folder, which may execute the line in other processes, then those that
-        execute another line of the module.
+        The others are first those of the same files, which may use what one of them has set up for all, and those named after the
+        module or its folder, which may execute the line in other processes; then those that execute another line of the module.
         """
         by_line = self.by_line(mutant.path)
         on_lines = (set[str]().union(*(by_line.get(line, ()) for line in lines)) for lines in mutant.places)
         executing = self.order(next(filter(None, on_lines), set()))
         names = tuple(f"tests/{folder}/" for folder in mutant.path.relative_to(ROOT / "src").parts[1:-1])
-        named = {test for test in self.seconds if test.startswith((*names, f"tests/test_{mutant.path.stem}"))}
+        names += f"tests/test_{mutant.path.stem}", *(test.partition("::")[0] for test in executing)
+        named = {test for test in self.seconds if test.startswith(names)}
         module = set[str]().union(*by_line.values())
         done = {*executing}
         return executing, self.order(named - done) + self.order(module - named - done)
