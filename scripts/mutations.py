@@ -71,7 +71,7 @@ class Mutant:
 
 
 class Mutations:
-    """All small changes of a module but those of annotations, decorators, texts, logs, and what only type checkers read."""
+    """All small changes of a module but those of annotations, decorators, texts, logs, and checks of the program itself."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.source, self.found = path, path.read_bytes(), list[Mutant]()
@@ -81,7 +81,7 @@ class Mutations:
         self.visit(tree, frozenset[int]().union(*map(body, functions)), frozenset())
 
     def visit(self, node: ast.AST, function: frozenset[int], statement: frozenset[int]) -> None:
-        if isinstance(node, ast.JoinedStr | ast.Assert) or self.is_for_readers(node):
+        if isinstance(node, ast.JoinedStr | ast.Assert) or self.is_for_readers(node) or getattr(node, "arg", "") == "strict":
             return
         if isinstance(node, ast.stmt):
             statement = frozenset({node.lineno})

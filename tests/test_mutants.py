@@ -73,6 +73,7 @@ EVERY_KIND = [
     ),
     ("not a", ["bool(a)"]),
     ("a + 'text'", []),
+    ("zip(a, b, strict=True)", []),
     ("f'{a + b}'", []),
     ("isinstance(a, int | str)", []),
     ("log.info(a + b)", []),
