@@ -7,7 +7,7 @@ export PYTHON
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 SLOW ?= none
 
-.PHONY: demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover bench release clean
+.PHONY: demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover mutants bench release clean
 
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
@@ -60,6 +60,12 @@ site: $(VENV)/.ready-docs   ## build the documentation site alone; a broken link
 
 cover: $(VENV)/.ready-test  ## run the tests with branch coverage
 	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+mutants: $(VENV)/.ready-test ## change the code in N small ways, one at a time, and list the changes that no test notices
+	@$(BIN)/python scripts/mutants.py --packages $(PACKAGES) -n $(N) --seed $(SEED) $(if $(TESTS),--tests $(TESTS)) --slow $(SLOW)
+
+PACKAGES ?= middleware=2 runs storage=2 validation=2 comparison
+N ?= 40
 
 bench: $(VENV)/.ready-test  ## measure startup and overhead on this machine; see bench/README.md
 	@$(BIN)/python bench/startup.py
