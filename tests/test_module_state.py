@@ -29,6 +29,7 @@ SAFE = {
     "storage/database.py PROCESS_ID": "in a forked child, which has one thread",
     "storage/secure_files.py _process_files": "single operations",
     "sync.py _child_resets": "single operations, in the main thread or a forked child",
+    "sync.py _greenlet_loops": "greenlets change only where one waits, and it is filled before",
     "telemetry/recorder.py _RECORDER": "under a lock",
     "threads.py _idle_threads": "single operations; a thread that is no longer there gets its job",
     "threads.py _thread_limits": "single operations",
