@@ -107,7 +107,7 @@ async def test_a_sample_that_is_none_is_an_error_before_any_call(sample, words):
         ({"graders": "judge", "judge": False}, "no judge is wanted, and grader 'judge' asks one"),
         ({"judge": False}, "nothing grades this task"),
         ({"graders": "exact"}, "needs a task with reference"),
-        ({"graders": half, "patience": 1}, "unknown argument 'patience'; there are budget"),
+        ({"graders": half, "patience": 1}, "unknown argument 'patience'; there are answer_context, budget"),
         ({"graders": half, "retries": -1}, "retries"),
         ({"graders": []}, "nothing grades this task"),
     ],
