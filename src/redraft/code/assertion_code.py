@@ -87,6 +87,21 @@ def read_test_code(source: str, entry_point: str | None = None, packages: Contai
     return _with_import(code) if code.uses_pytest else _with_parts(code, tree)
 
 
+def names_of_candidate(tree: ast.Module, entry_point: str | None = None) -> set[str]:
+    """Return the names of the candidate that test code uses: those that it does not define, imports, or reads of its modules."""
+    modules = tuple(_candidate_modules(tree, ()))
+    found = set(_free_names(tree)) | set(_names_imported_from(tree, modules)) | {entry_point or checked_name(tree) or ""}
+    own = {name.partition(".")[0] for name in modules} | set(_names_of_modules(tree, modules))
+    return (found | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and root(node) in own}) - MODULE_NAMES
+
+
+def _names_of_modules(tree: ast.Module, modules: Container[str]) -> Iterator[str]:
+    """Yield the names under which the modules are imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.asname for alias in node.names if alias.asname and alias.name in modules)
+
+
 def _exceptions(tree: ast.Module, names: set[str]) -> set[str]:
     """Return which names of the candidate are those of exceptions, as far as the test code catches them."""
     caught = set(_caught_names(tree))

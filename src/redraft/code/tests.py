@@ -10,16 +10,20 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from .. import checks
 from ..errors import ConfigError
 from ..jsontext import strict_loads
-from .assertion_code import read_test_code
+from .assertion_code import names_of_candidate, read_test_code
 from .asserts import NotSimpleError, SimpleAssert, checked_name, simple_asserts
 from .compare import FLOAT_TOLERANCE, OUTPUT_COMPARISONS, Comparison, OutputComparison, Tolerance, ValueComparer
 from .parsing import parse
 from .source import PARSER_ERRORS
+
+if TYPE_CHECKING:
+    from ..core.task import Task
 
 Kind: TypeAlias = Literal["calls", "driver", "stdio", "in_process"]
 MAX_TESTS = 10_000
@@ -119,6 +123,14 @@ class Tests:
         """The function that the tests call, or the first of several; None if they do not say."""
         return self.entry_point or next((test.function for test in self.calls if test.function), None)
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the program that the tests use, as far as they say."""
+        used = {self.entry_point or "", *(test.function for test in self.calls)}
+        for test in self.code:
+            used |= names_of_candidate(parse(test.source), self.entry_point)
+        return frozenset(name.partition(".")[0] for name in used if name)
+
     def hide(self, hidden: Callable[[int], bool]) -> Tests:
         """Return the tests with those hidden for whose number, from 0, `hidden` returns True."""
 
@@ -140,6 +152,17 @@ def parse_tests(tests: str | Sequence[Any] | Mapping[str, Any], entry_point: str
     Raises ConfigError for anything else, naming what is wrong and where.
     """
     return _Reader(entry_point).read(_structure(tests))
+
+
+def task_tests(task: Task, entry_point: str | None = None) -> Tests:
+    """Return the tests of a task; its metadata may name the function to test. Raises ConfigError."""
+    name = entry_point or task.metadata.get("entry_point")
+    return _parsed_tests(task.tests or "", name if isinstance(name, str) else None)
+
+
+@lru_cache(maxsize=256)
+def _parsed_tests(tests: str, entry_point: str | None) -> Tests:
+    return parse_tests(tests, entry_point)
 
 
 def _structure(tests: Any) -> Any:
