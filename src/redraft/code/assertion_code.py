@@ -17,12 +17,14 @@ from importlib.util import find_spec
 
 from ..errors import ConfigError
 from .arguments import checks_arguments, root
-from .asserts import CHECK_FUNCTION, check_function, checked_name, says_nothing
+from .asserts import CHECK_FUNCTION, awaited, check_function, checked_name, says_nothing
 from .parsing import parse
+from .source import FunctionNode
 
 NAMES = {"part": "_part_of_the_tests", "reached": "_assertion_reached", "candidate": "_the_candidate"}
 SOLUTION = "solution"  # the module name of the candidate
 CANDIDATE_MODULES = (SOLUTION, "candidate", "answer", "main", "submission")
+PYTEST_MODULES = ("pytest", "pytest_asyncio")  # the second one is stood for where it is not installed
 MODULE_NAMES = {"__name__", "__file__", "__doc__", "__builtins__"}
 MAX_PART_TEXT = 300
 LOST_CLASSES = {  # of values that arrive as something simpler: a list, a dictionary, an iterator, a proxy
@@ -128,10 +130,6 @@ def _with_parts(code: TestCode, tree: ast.Module) -> TestCode:
         tree.body = splitter.split(tree.body)
     functions = () if check else tuple(_test_functions(tree))
     if not splitter.parts and not functions and not any(_unittest_classes(tree)):
-        if names := [n.name for n in tree.body if isinstance(n, ast.AsyncFunctionDef) and n.name.startswith("test")]:
-            raise ConfigError(
-                f"tests: {names[0]} is an async function, which is not run: call asyncio.run in a plain test function"
-            )
         raise ConfigError("tests: nothing in the test code is a test: no assert, no test function, no unittest.TestCase")
     tree = ast.fix_missing_locations(_MarkAssertions().visit(tree))
     return replace(code, source=ast.unparse(tree), parts=tuple(splitter.parts), functions=functions)
@@ -147,7 +145,7 @@ class _Splitter:
     """
 
     def __init__(self, tree: ast.Module) -> None:
-        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        functions = [node for node in ast.walk(tree) if isinstance(node, FunctionNode)]
         self.helpers = {node.name for node in functions if any(isinstance(inner, ast.Assert) for inner in ast.walk(node))}
         self.parts: list[str] = []
 
@@ -210,8 +208,10 @@ def _part_text(node: ast.stmt) -> str:
 def _is_main_call(node: ast.stmt) -> bool:
     """Return whether a statement only calls the check function, which is called by ourselves."""
     match node:
-        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
-            return name in (CHECK_FUNCTION, "test_check")
+        case ast.Expr(value=value):
+            match awaited(value):
+                case ast.Call(func=ast.Name(id=name)):
+                    return name in (CHECK_FUNCTION, "test_check")
         case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
             return True
     return False
@@ -220,7 +220,7 @@ def _is_main_call(node: ast.stmt) -> bool:
 def _test_functions(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     """Yield the names of test functions that take nothing, and whether one of their assertions must be reached."""
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not ast.unparse(node.args):
+        if isinstance(node, FunctionNode) and node.name.startswith("test") and not ast.unparse(node.args):
             yield node.name, must_assert(node) and any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
 
 
@@ -234,12 +234,12 @@ def _uses_pytest(tree: ast.Module) -> bool:
     """Return whether code is a file for pytest: it imports it, or has test functions with fixtures, or test classes."""
     for node in ast.walk(tree):
         match node:
-            case ast.Import(names=aliases) if any(alias.name == "pytest" for alias in aliases):
+            case ast.Import(names=aliases) if any(alias.name in PYTEST_MODULES for alias in aliases):
                 return True
-            case ast.ImportFrom(module="pytest"):
+            case ast.ImportFrom(module="pytest" | "pytest_asyncio"):
                 return True
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test"))
-    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
+    functions = (node for node in tree.body if isinstance(node, FunctionNode) and node.name.startswith("test_"))
     return any(not each.bases for each in classes) or any(ast.unparse(each.args) for each in functions)
 
 
@@ -256,7 +256,8 @@ def _candidate_modules(tree: ast.Module, packages: Container[str]) -> Iterator[s
             names = [node.module or ""]
         for name in names:
             top = name.partition(".")[0]
-            if top in CANDIDATE_MODULES or not (top in sys.stdlib_module_names or top in packages or _is_installed(top)):
+            known = top in sys.stdlib_module_names or top in PYTEST_MODULES or top in packages or _is_installed(top)
+            if top in CANDIDATE_MODULES or not known:
                 yield name
 
 
@@ -402,7 +403,10 @@ def _access(node: ast.AST) -> str:
     match node:
         case ast.Attribute(attr="patch" | "setattr") | ast.arg(arg="monkeypatch" | "capsys"):
             return "it changes or watches the candidate's module"
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="inspect"))):
+        case (
+            ast.Call(func=ast.Attribute(value=ast.Name(id="inspect")))
+            | ast.Call(func=ast.Name(id="iscoroutinefunction") | ast.Attribute(attr="iscoroutinefunction"))
+        ):
             return "it inspects the candidate"
         case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" as name), args=[code, *_]) if not _is_text(code):
             return f"it may run code that the candidate wrote ({name})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .values import ABILITIES, Decoder, Encoder, ValueCodecError, make_array
+from .values import ABILITIES, MAX_ITERATOR_ITEMS, Decoder, Encoder, ValueCodecError, make_array
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ class LoadedProgram:
     def __init__(self) -> None:
         self.module = new_module(SOLUTION)
         self.objects: dict[int, Any] = {}
+        self.arguments: dict[int, list[Any]] = {}  # the containers that were passed, by the number of the coroutine that has them
+        self.tasks: dict[int, Any] = {}  # of asyncio, by the numbers of the objects that are awaited
+        self.runner: Any = None  # of asyncio: one event loop for all that is awaited
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what became of a message: a value or an error."""
@@ -62,6 +65,11 @@ class LoadedProgram:
                 return self.call(operator_of(name), args, {"t": "dict", "v": []}, back=True)
             case {"method": name, "object": number, "args": args, "kwargs": kwargs}:
                 return self.call(getattr(self.objects[number], name), args, kwargs, back=True)
+            case {"await": numbers}:
+                return self.wait_for(numbers)
+            case {"awaited": number}:
+                containers = self.arguments.pop(number, [])
+                return self.returned(self.tasks.pop(number).result(), containers, reference=True)
             case {"attribute": name, "object": number}:
                 return self.value(getattr(self.objects[number], name))
             case {"attribute": path}:
@@ -95,18 +103,29 @@ class LoadedProgram:
         decoder: Decoder = Decoder(self.object_of, lambda number: decoder.containers[number], make_array)
         positional, named = decoder.decode(args), decoder.decode(kwargs)
         value = function(*positional, **named)
-        if type(value).__name__ == "coroutine":
-            import asyncio
-
-            value = asyncio.run(value)
         if not back:
-            return self.value(value)
-        same = next((n for n, container in enumerate(decoder.containers) if container is value), None)
-        return {
-            **(self.value_with_reference(value) if reference else self.value(value)),
-            "contents": self.contents(decoder.containers),
-            "same": same,
-        }
+            return self.value(completed(value))
+        if type(value).__name__ == "coroutine":
+            self.arguments[id(value)] = decoder.containers
+        return self.returned(value, decoder.containers, reference=reference)
+
+    def returned(self, value: Any, containers: list[Any], *, reference: bool) -> dict[str, Any]:
+        """Return a value, with what is now in the containers that were passed, and which of them it is."""
+        same = next((n for n, container in enumerate(containers) if container is value), None)
+        answer = self.value_with_reference(value) if reference else self.value(value)
+        return {**answer, "contents": self.contents(containers), "same": same}
+
+    def wait_for(self, numbers: list[int]) -> dict[str, Any]:
+        """Run what is awaited to its end, all of it at the same time."""
+        import asyncio
+
+        async def wait() -> None:
+            self.tasks |= {number: asyncio.ensure_future(self.objects[number]) for number in numbers}
+            await asyncio.wait([self.tasks[number] for number in numbers])
+
+        self.runner = self.runner or asyncio.Runner()
+        self.runner.run(wait())
+        return {"value": None}
 
     def contents(self, containers: Any) -> Any:
         """Return what is after the call in the lists and the like that were passed: the program may have changed them."""
@@ -163,6 +182,23 @@ def operator_of(name: str) -> Any:
     import builtins
 
     return getattr(builtins, name) if name in ("hash", "len", "iter") else getattr(_operator, name)
+
+
+def completed(value: Any) -> Any:
+    """Return what a coroutine returns, or the list of what an asynchronous generator yields; other values as they are."""
+    if type(value).__name__ not in ("coroutine", "async_generator"):
+        return value
+    import asyncio
+
+    async def items() -> list[Any]:
+        found = []
+        async for item in value:
+            found.append(item)
+            if len(found) > MAX_ITERATOR_ITEMS:
+                raise ValueCodecError(f"an iterator yields more than {MAX_ITERATOR_ITEMS:,} values")
+        return found
+
+    return asyncio.run(value if type(value).__name__ == "coroutine" else items())
 
 
 def find(module: ModuleType, name: str) -> Any:

@@ -40,7 +40,7 @@ from .values import Decoder, Encoder, ValueCodecError, nested_lists
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
-FORWARDED = ("call", "method", "operator", "attribute", "object", "args", "kwargs", "reference")  # of a request
+FORWARDED = ("call", "method", "operator", "attribute", "await", "awaited", "object", "args", "kwargs", "reference")  # of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,8 @@ class _Relay:
         answer = self.session.ask({**{name: request[name] for name in FORWARDED if name in request}, "back": True}, _decoder())
         if request.get("look_up") and isinstance(answer, ReturnValue) and isinstance(answer.value, RemoteReference):
             self.calls -= 1  # a function or class, that nobody has called yet
-        self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
+        if "await" not in request or isinstance(answer, CallFailure):
+            self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
         if isinstance(answer, CallFailure) and not answer.types:
             return {"raise": [], "message": answer.error}
         if isinstance(answer, CallFailure):
@@ -301,6 +302,8 @@ def _refer(value: Any) -> Any:
 
 
 def _shown_request(request: Mapping[str, Any]) -> str:
+    if "await" in request or "awaited" in request:
+        return "await"
     name = str(next((request[key] for key in FORWARDED[:4] if key in request), ""))
     if "args" not in request:
         return f".{name}"

@@ -55,6 +55,10 @@ class Exchange(Protocol):
         """Return the value of an answer; what also is an object of the candidate can be asked for its attributes."""
         ...
 
+    async def result_of(self, remote: RemoteObject, *, ends: bool = False) -> Any:
+        """Return what an object of the candidate gives that is awaited; with `ends`, StopAsyncIteration is raised here as well."""
+        ...
+
     def remote_object(self, content: Any) -> Any:
         """Return the proxy of an object: `content` is its number, the name of its class, and its special methods."""
         ...
@@ -303,6 +307,7 @@ def proxy_class(abilities: tuple[str, ...], name: str = "RemoteObject") -> type[
     """Return the class of proxies for objects with these special methods, of these abstract classes."""
     methods: dict[str, Any] = {each: METHODS[each] for each in abilities if each in METHODS}
     hashing = {} if "__hash__" in abilities else {"__hash__": None}
+    methods |= COROUTINE_METHODS if "Coroutine" in abilities else {}
     kind: type[RemoteObject] = type(name, (RemoteObject,), {**methods, **hashing, "abilities": abilities})
     for ability in abilities:
         if not ability.startswith("__"):
@@ -343,12 +348,26 @@ def forwarding_method(method: str, *, is_conversion: bool) -> Any:
     return forwarding
 
 
-def refusing_method(method: str) -> Any:
-    def refusing(self: RemoteObject, *args: Any) -> Any:
-        driver, _, name = parts_of(self)
-        raise driver.fail(f"the program gave an object of its class {name!r}, which is not asked that ({method})")
+def await_remote(remote: RemoteObject) -> Any:
+    return parts_of(remote)[0].result_of(remote).__await__()
 
-    return refusing
+
+async def next_of_remote(remote: RemoteObject) -> Any:
+    return await parts_of(remote)[0].result_of(forward(remote, "__anext__"), ends=True)
+
+
+def coroutine_method(name: str) -> Any:
+    """Return a method of a coroutine, which `asyncio` calls; a coroutine of this process waits for that of the candidate."""
+
+    def call(remote: RemoteObject, *args: Any) -> Any:
+        if "_coroutine" not in vars(remote):
+            object.__setattr__(remote, "_coroutine", parts_of(remote)[0].result_of(remote))
+        return getattr(vars(remote)["_coroutine"], name)(*args)
+
+    return call
+
+
+COROUTINE_METHODS = {name: coroutine_method(name) for name in ("send", "throw", "close")}
 
 
 ORDER = ("lt", "le", "gt", "ge")
@@ -365,8 +384,12 @@ METHODS = {
     **{f"__i{name}__": operation(f"i{name}") for name in BINARY},
     **{f"__r{name}__": operation(operator_name(name), is_reflected=True) for name in BINARY},
     **{f"__{name}__": forwarding_method(f"__{name}__", is_conversion=True) for name in CONVERSIONS},
-    **{f"__{name}__": forwarding_method(f"__{name}__", is_conversion=False) for name in ("call", "enter", "exit")},
-    **{f"__{name}__": refusing_method(f"__{name}__") for name in ("await", "aiter", "anext", "aenter", "aexit")},
+    **{
+        f"__{name}__": forwarding_method(f"__{name}__", is_conversion=False)
+        for name in ("call", "enter", "exit", "aenter", "aexit", "aiter")
+    },
+    "__await__": await_remote,
+    "__anext__": next_of_remote,
 }
 """Special methods of proxies, of which each has those that the class of its object has.
 

@@ -51,7 +51,7 @@ ABILITIES = (  # special methods that a class may have or lack, and that say wha
     "__rmod__", "__rpow__", "__rmatmul__", "__rand__", "__ror__", "__rxor__", "__rlshift__", "__rrshift__", "__iadd__",
     "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__imatmul__", "__iand__",
     "__ior__", "__ixor__", "__ilshift__", "__irshift__",
-    "Mapping", "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set",
+    "Coroutine", "Mapping", "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set",
 )  # fmt: skip
 """The last ones are abstract classes of `collections.abc`, which an object belongs to only if its class says so."""
 SAFE_INTEGER = 2**53  # every reader of JSON reads smaller ones exactly
@@ -220,6 +220,8 @@ def _python_number(value: Any) -> Any:
 
 
 def _encode_iterator(encoder: Encoder, value: Iterator[Any], depth: int) -> Any:
+    if encoder.refer and hasattr(type(value), "__await__"):  # it is awaited, such as the next item of an async generator
+        return encoder.refer(value)
     items = list(islice(value, MAX_ITERATOR_ITEMS + 1))
     if len(items) > MAX_ITERATOR_ITEMS:
         raise ValueCodecError(f"an iterator yields more than {MAX_ITERATOR_ITEMS:,} values")
