@@ -55,8 +55,8 @@ class LoadedProgram:
 
     def dispatch(self, message: dict[str, Any]) -> dict[str, Any]:
         match message:
-            case {"load": code}:
-                return self.load(code)
+            case {"load": code, "imports": imports}:
+                return self.load(code, imports)
             case {"run": code, "stdin": stdin}:
                 return self.run(code, stdin)
             case {"call": name, "args": args, "kwargs": kwargs}:
@@ -79,8 +79,11 @@ class LoadedProgram:
                 return self.value_with_reference(target) if "reference" in message else self.value(target)
         raise ValueError("unknown message")
 
-    def load(self, code: str) -> dict[str, Any]:
+    def load(self, code: str, imports: str) -> dict[str, Any]:
+        """Run the program, after imports that are no part of it."""
         sys.modules[SOLUTION] = self.module
+        exec(imports, vars(self.module))
+        self.module.__name__ = SOLUTION
         exec(compile(code, FILE_NAME, "exec", dont_inherit=True), vars(self.module))
         return {"value": None}
 

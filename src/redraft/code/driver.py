@@ -33,6 +33,7 @@ from .session import (
     CandidateSession,
     ReturnValue,
     describe_end,
+    imports_of_judges,
     runner_settings,
 )
 from .tests import Tests
@@ -188,7 +189,7 @@ class _Relay:
             "uses_pytest": code.uses_pytest,
             "compares_arguments": code.compares_arguments,
             "part_names": NAMES,
-            **({"code": self.session.code} if self.in_process else {}),
+            **({"code": self.session.code, "imports": imports_of_judges(self.session.code)} if self.in_process else {}),
         }
 
     def _note(self, request: Mapping[str, Any]) -> None:

@@ -113,6 +113,7 @@ class Driver:
         if "code" in message:
             candidate = self.candidate = ModuleType("solution")
             sys.modules["solution"] = candidate
+            exec(message["imports"], vars(candidate))
             exec(compile(message["code"], "<solution>", "exec"), vars(candidate))
         for name in message["modules"]:
             sys.modules[name] = self.candidate or CandidateModule(self, name)

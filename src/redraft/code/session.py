@@ -6,6 +6,7 @@ An answer of the candidate is a claim about a value and nothing else. What ends 
 from __future__ import annotations
 
 import marshal
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,6 +17,7 @@ from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from ..sandbox import Execution, Limits, Sandbox, SandboxedProcess, SandboxedProcessError
+from .imports import undefined_names
 from .report import MAX_MESSAGE_CHARS, MAX_TRACE_LINES
 from .values import Decoder, ValueCodecError, encode
 
@@ -24,6 +26,12 @@ MAX_CRASHES = 10  # processes that may end in another way
 LOADER = Path(__file__).with_name("loader.py")
 IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "proxies")}  # by the modules that start in a sandbox
 TIMEOUTS = ("cpu", "wall")
+SOLUTION_CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
+JUDGE_MODULES = (  # in the order of LiveCodeBench, whose imports those of LeetCodeDataset are among
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools", "functools",
+    "operator", "io", "sys", "json", "builtins", "typing",
+)  # fmt: skip
+JUDGE_IMPORTS = "\n".join([*(f"from {name} import *" for name in JUDGE_MODULES), f"import {', '.join(JUDGE_MODULES[:-2])}"])
 
 Message: TypeAlias = Mapping[str, Any]
 
@@ -159,7 +167,7 @@ class CandidateSession:
     def load(self) -> CallFailure | None:
         """Start the program if it does not run. Return why it does not start; None if it does."""
         if not self.load_failure and not self._process:
-            answer = self._exchange({"load": self.code}, Decoder())
+            answer = self._exchange({"load": self.code, "imports": imports_of_judges(self.code)}, Decoder())
             if isinstance(answer, CallFailure):
                 self._end()
                 self.load_failure = replace(answer, types=(), seconds=None)  # it raised before any call
@@ -214,6 +222,11 @@ class CandidateSession:
     def _end(self) -> Execution | None:
         process, self._process = self._process, None
         return self.processes.end(process) if process else None
+
+
+def imports_of_judges(code: str) -> str:
+    """Return what the judges of LeetCode's tasks import before a program: one with a class Solution that misses names."""
+    return JUDGE_IMPORTS if SOLUTION_CLASS.search(code) and undefined_names(code) else ""
 
 
 # ---- what comes back
