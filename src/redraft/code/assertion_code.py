@@ -10,6 +10,7 @@ import ast
 import builtins
 import math
 import operator
+import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,19 @@ LOST_CLASSES = {  # of values that arrive as something simpler: a list, a dictio
     *("Counter", "OrderedDict", "defaultdict", "ChainMap", "Generator", "Coroutine", "GeneratorType", "CoroutineType"),
     *("FunctionType", "LambdaType", "MethodType", "Enum", "IntEnum", "Flag", "IntFlag"),
 }
+
+
+UNSHARED = (  # what tests and the program have in common in one process: names in the tests, words of the program, and what it is
+    ({"seed", "manual_seed"}, r"random|shuffle|uuid|secrets", "seed random numbers (seed)"),
+    ({"redirect_stdout", "redirect_stderr", "stdout", "stderr", "capfd"}, r"print|write|stdout|stderr", "read what is printed"),
+    ({"stdin"}, r"input|stdin", "give a standard input"),
+    ({"environ", "putenv", "chdir"}, r"\bos\b|Path|open", "set the environment or the working folder"),
+    ({"open", "write_text", "write_bytes", "tempfile", "tmp_path", "tmpdir"}, r"open|Path|\bos\b|\bread", "share files with it"),
+    ({"warns", "assertWarns", "catch_warnings", "recwarn"}, r"warn", "look at warnings"),
+    ({"assertLogs", "assertNoLogs", "caplog"}, r"log", "look at logs"),
+    ({"getcontext", "setcontext", "localcontext"}, r"ecimal", "set the context of decimal numbers"),
+    ({"cancel", "wait_for", "timeout", "TimeoutError", "CancelledError"}, r"async|await", "cancel what is awaited, or limit its time"),
+)
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,12 @@ def _names_of_modules(tree: ast.Module, modules: Container[str]) -> Iterator[str
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.asname for alias in node.names if alias.asname and alias.name in modules)
+
+
+def unshared_state(tree: ast.Module, code: str) -> str:
+    """Return what test code and a program seem to have in common and have not, as they run in two processes; "" for nothing."""
+    used = {_last_name(node) for node in ast.walk(tree)} | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return next((what for names, words, what in UNSHARED if names & used and re.search(words, code)), "")
 
 
 def _exceptions(tree: ast.Module, names: set[str]) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .values import ABILITIES, MAX_ITERATOR_ITEMS, Decoder, Encoder, ValueCodecError, make_array
+from .values import ABILITIES, MAX_ITERATOR_ITEMS, Decoder, Encoder, ValueCodecError, make_array, make_named_tuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ new_module = type(sys)
 
 SOLUTION = "solution"  # the module name of the program that is tested
 FILE_NAME = "<solution>"
+OWN_REFERENCES = 2  # to a value that nothing but its variable refers to, as `sys.getrefcount` counts
 MAX_TRACE = 8  # lines of a traceback that are sent
 MAX_MESSAGE = 2000  # characters of an exception's message
 
@@ -103,14 +104,19 @@ class LoadedProgram:
 
     def call(self, function: Any, args: Any, kwargs: Any, *, back: bool, reference: bool = False) -> dict[str, Any]:
         """Call a function and return its value; `back`: also what is in the containers that were passed, for test code."""
-        decoder: Decoder = Decoder(self.object_of, lambda number: decoder.containers[number], make_array)
+        decoder: Decoder = Decoder(self.object_of, lambda number: decoder.containers[number], make_array, make_named_tuple)
         positional, named = decoder.decode(args), decoder.decode(kwargs)
+        counts = [sys.getrefcount(each) for each in decoder.containers]
         value = function(*positional, **named)
         if not back:
             return self.value(completed(value))
         if type(value).__name__ == "coroutine":
             self.arguments[id(value)] = decoder.containers
-        return self.returned(value, decoder.containers, reference=reference)
+        answer = self.returned(value, decoder.containers, reference=reference)
+        now = [sys.getrefcount(each) for each in decoder.containers]
+        kept = [n for n in range(len(now)) if now[n] > counts[n] and n != answer["same"]]
+        is_kept = answer["same"] is None and sys.getrefcount(value) > OWN_REFERENCES
+        return {**answer, "kept": [*kept, -1] if is_kept else kept}
 
     def returned(self, value: Any, containers: list[Any], *, reference: bool) -> dict[str, Any]:
         """Return a value, with what is now in the containers that were passed, and which of them it is."""

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from ..sandbox import Limits, Sandbox, SandboxedProcess, SandboxedProcessError
-from .assertion_code import NAMES, TestCode, read_test_code
+from .assertion_code import NAMES, TestCode, read_test_code, unshared_state
 from .calls import default_entry_point
+from .parsing import parse
 from .report import (
     IN_PROCESS_METHOD,
     MAX_MESSAGE_CHARS,
@@ -41,6 +42,7 @@ from .values import Decoder, Encoder, ValueCodecError, nested_lists
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
+NOT_SHARED = "the program runs in a sandbox of its own, which has no part in that"
 FORWARDED = ("call", "method", "operator", "attribute", "await", "awaited", "object", "args", "kwargs", "reference")  # of a request
 
 
@@ -67,6 +69,19 @@ class ArrayReference:
     def __repr__(self) -> str:
         shown = show(nested_lists(self.type, list(self.shape or ()), list(self.items)))
         return shown if self.shape is None else f"array({shown})"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTupleReference:
+    """Stands here for a named tuple."""
+
+    name: str
+    fields: tuple[str, ...]
+    items: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        pairs = zip(self.fields, self.items, strict=True)
+        return f"{self.name}({', '.join(f'{field}={show(item)}' for field, item in pairs)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +116,11 @@ def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestRepor
             except BrokenTestsError as error:
                 return report_without_score(method, f"the tests cannot be run: {error}", session.execution)
             results += [replace(result, hidden=test.hidden) for result in found]
-    return make_report(method, results, session.execution)
+    report = make_report(method, results, session.execution)
+    doubts = (unshared_state(parse(test.source), session.code) for test in tests.code if method != IN_PROCESS_METHOD)
+    if report.failures and (doubt := next(filter(None, doubts), "")):
+        return report_without_score(method, f"tests fail that {doubt}: {NOT_SHARED}", session.execution)
+    return report
 
 
 @dataclass
@@ -219,6 +238,7 @@ class _Relay:
             "value": _encode(answer.value),
             "contents": _checked_contents(answer.contents),
             "same": answer.same,
+            "kept": answer.kept,
             "reference": _checked_reference(answer.reference),
         }
 
@@ -275,7 +295,7 @@ def _checked_reference(reference: Any) -> Any:
 
 
 def _decoder() -> Decoder:
-    return Decoder(_remote_reference, ContainerReference, _array_reference)
+    return Decoder(_remote_reference, ContainerReference, _array_reference, _named_tuple_reference)
 
 
 def _remote_reference(content: Any) -> RemoteReference:
@@ -285,6 +305,10 @@ def _remote_reference(content: Any) -> RemoteReference:
 
 def _array_reference(kind: str, shape: list[int] | None, items: list[Any]) -> ArrayReference:
     return ArrayReference(kind, None if shape is None else tuple(shape), tuple(items))
+
+
+def _named_tuple_reference(name: str, fields: list[str], items: list[Any]) -> NamedTupleReference:
+    return NamedTupleReference(name, tuple(fields), tuple(items))
 
 
 def _encode(value: Any) -> Any:
@@ -297,6 +321,8 @@ def _refer(value: Any) -> Any:
             return {"t": "object", "v": [number, name, list(abilities)]}
         case ContainerReference(number):
             return {"t": "container", "v": number}
+        case NamedTupleReference(name, fields, items):
+            return {"t": "named tuple", "v": [name, list(fields), [_encode(item) for item in items]]}
         case ArrayReference(kind, shape, items):
             return {"t": "array", "v": [kind, None if shape is None else list(shape), [_encode(item) for item in items]]}
     return None
@@ -309,7 +335,7 @@ def _shown_request(request: Mapping[str, Any]) -> str:
     if "args" not in request:
         return f".{name}"
     try:
-        decoder = Decoder(_remote_reference, lambda n: decoder.containers[n], _array_reference)
+        decoder = Decoder(_remote_reference, lambda n: decoder.containers[n], _array_reference, _named_tuple_reference)
         args, kwargs = decoder.decode(request["args"]), decoder.decode(request.get("kwargs", {"t": "dict", "v": []}))
     except ValueCodecError:
         return f"{name}(...)"

@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import unittest
+from functools import partial
 from pathlib import Path
 from types import CoroutineType, ModuleType
 from typing import Any, NoReturn, Self
@@ -32,6 +33,7 @@ from .proxies import (
     is_class_name,
     is_constructed,
     make_exception,
+    named_tuple,
     parts_of,
     proxy_class,
     refer,
@@ -41,6 +43,7 @@ from .values import Decoder, Encoder, ValueClassError, ValueCodecError, make_arr
 
 COROUTINE, ASYNC_GENERATOR = 0x80, 0x200  # of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
 ALLOW_TOP_LEVEL_AWAIT = 0x2000  # of `ast.PyCF_ALLOW_TOP_LEVEL_AWAIT`
+MAX_KEPT = 50  # values that are compared before each call
 SKIPPED = "it was skipped after a call of the program"
 NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
 """Exceptions that end a loop of the test code in silence; they arrive as RuntimeError."""
@@ -80,6 +83,7 @@ class Driver:
         self.proxies: dict[int, RemoteObject] = {}
         self.variables: dict[str, tuple[Any, Any]] = {}  # containers of the candidate's module, each with a copy
         self.arguments: dict[int, list[Any]] = {}  # the containers that were passed, by the number of the coroutine that has them
+        self.kept: list[tuple[Any, Any]] = []  # values that the candidate still has, each with a copy
         self.awaited: list[tuple[int, Any]] = []  # objects of the candidate, each with the future that waits for it here
         self.loop: Any = None  # in which they are awaited
 
@@ -224,7 +228,15 @@ class Driver:
             self.variables[name] = value, copy.deepcopy(value)
         return value
 
+    def keep(self, values: list[Any]) -> None:
+        """Remember values that the candidate still has, too: what the test code changes in them now, it does not see."""
+        kept = [value for value in values if isinstance(value, list | dict | set | bytearray | collections.deque)]
+        self.kept = [pair for pair in self.kept if all(pair[0] is not value for value in kept)]
+        self.kept = [*self.kept, *((value, copy.deepcopy(value)) for value in kept)][-MAX_KEPT:]
+
     def check_variables(self) -> None:
+        if any(differ(value, before) for value, before in self.kept):
+            self.give_up("they change a value that the program got or gave in an earlier call, and still has: it has a copy")
         for name, (value, before) in self.variables.items():
             if differ(value, before):
                 self.give_up(f"they change {name} of the program")
@@ -292,7 +304,11 @@ class Driver:
             by_operator = "operator" in request and all(is_constructed(each) for each in args)
             object.__setattr__(value, "_is_constructed", by_operator or (is_class and not method))
         self.read_variables()
-        return self.update_arguments(value, answer, encoder.containers)
+        value = self.update_arguments(value, answer, encoder.containers)
+        numbered = {**dict(enumerate(encoder.containers)), -1: value}
+        self.kept = [pair for pair in self.kept if all(pair[0] is not each for each in encoder.containers)]
+        self.keep([numbered[n] for n in answer["kept"] if n in numbered])
+        return value
 
     def encode_arguments(self, encoder: Encoder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments as they are sent. The part fails if a size is too large; an unknown class ends the tests."""
@@ -329,7 +345,7 @@ class Driver:
         return value
 
     def decode(self, data: Any, containers: Any = ()) -> Any:
-        decoder = Decoder(self.remote_object, containers.__getitem__, make_array)
+        decoder = Decoder(self.remote_object, containers.__getitem__, make_array, partial(named_tuple, self))
         try:
             return decoder.decode(data)
         except ValueCodecError as error:

@@ -19,6 +19,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
+from .values import make_named_tuple
+
 
 class Exchange(Protocol):
     """What proxies need of the exchange with the candidate. What asks the candidate raises what it raised."""
@@ -264,7 +266,7 @@ def value_object(driver: Exchange, value: Any, number: int, name: str, abilities
 
     One that cannot be changed stays the value, with the attributes of the object. Of another one only the object is used.
     """
-    base: Any = type(value)
+    base: Any = tuple if isinstance(value, tuple) else type(value)
     if base not in (int, float, str, tuple, frozenset, bytes):
         return driver.remote_object([number, name, abilities])
     reference = {"t": "object", "v": [number, name, []]}
@@ -275,6 +277,25 @@ def value_object(driver: Exchange, value: Any, number: int, name: str, abilities
         "__repr__": lambda _: driver.call({"method": "__repr__", "object": number}, (), {}),
     }
     return type(name if name in driver.classes else base.__name__, (base,), attributes)(value)
+
+
+def named_tuple(driver: Exchange, name: str, fields: list[str], items: list[Any]) -> Any:
+    """Return a named tuple of the candidate: its fields are there, and nothing else that its class may have.
+
+    An object of the candidate does not take the part of a method of a built-in value.
+    """
+    if any(field in VALUE_METHODS and isinstance(item, RemoteObject) for field, item in zip(fields, items, strict=True)):
+        return tuple(items)
+    value = make_named_tuple(name, fields, items)
+    if type(value) is tuple:
+        return value
+
+    def missing(_: Any, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        driver.give_up(f"they read {attribute} of a named tuple ({name}), of which only the fields are passed")
+
+    return type(name, (type(value),), {"__getattr__": missing, "__slots__": ()})(*items)
 
 
 def exception_of_candidate(driver: Exchange, kinds: list[type[Exception]], message: str, number: int) -> Exception:

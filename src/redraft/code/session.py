@@ -41,7 +41,8 @@ class ReturnValue:
     """The program returned a value.
 
     `contents` is what is in the containers among the arguments after the call, as it was sent; `same`: the number of the one that
-    was returned; `reference`: what was sent with a value to stand for the object itself.
+    was returned; `kept`: the numbers of those that the program still has, -1 for what it returned; `reference`: what was sent with
+    a value to stand for the object itself.
     """
 
     value: Any
@@ -49,6 +50,7 @@ class ReturnValue:
     contents: Any = None
     same: int | None = None
     reference: Any = None
+    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +266,9 @@ def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Ans
             try:
                 same = answer.get("same")
                 same = same if type(same) is int else None
-                return ReturnValue(decoder.decode(value), seconds, answer.get("contents"), same, answer.get("reference"))
+                kept = answer.get("kept")
+                kept = tuple(n for n in kept if type(n) is int) if isinstance(kept, list) else ()
+                return ReturnValue(decoder.decode(value), seconds, answer.get("contents"), same, answer.get("reference"), kept)
             except (ValueCodecError, RecursionError) as problem:
                 return CallFailure(f"the value cannot be compared: {problem}", seconds)
     return CallFailure("it sent something else than an answer", seconds)

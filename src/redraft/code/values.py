@@ -185,6 +185,14 @@ def _sequence(tag: str) -> Callable[[Encoder, Any, int], Any]:
     return encode
 
 
+def _encode_tuple(encoder: Encoder, value: Any, depth: int) -> Any:
+    items, kind = encoder.encode_all(tuple.__iter__(value), depth), type(value)
+    fields = getattr(kind, "_fields", None) if kind is not tuple else None
+    if encoder.refer and type(fields) is tuple and len(fields) == len(items) and all(type(name) is str for name in fields):
+        return _with_tag("named tuple", [kind.__name__[:80], list(fields), items])
+    return _with_tag("tuple", items)
+
+
 def _text(tag: str, to_text: Callable[[Any], str]) -> Callable[[Encoder, Any, int], Any]:
     return lambda _encoder, value, _depth: _with_tag(tag, to_text(value))
 
@@ -249,7 +257,7 @@ _ENCODERS: tuple[tuple[Any, Callable[[Encoder, Any, int], Any]], ...] = (
     (int, _encode_int),
     (float, _encode_float),
     (list, _encode_list),
-    (tuple, _sequence("tuple")),
+    (tuple, _encode_tuple),
     (dict, _encode_dict),
     (frozenset, _sequence("frozenset")),
     ((set, KeysView), _sequence("set")),
@@ -284,6 +292,7 @@ class Decoder:
 
     - `resolve(content)` returns what the tag "object" stands for; without it, that tag is refused.
     - `container(number)` returns what stands for a container that was encoded before; without it, that is refused.
+    - `named(class name, names, items)` makes a named tuple; without it, it becomes a tuple.
     - `array(type, shape, items)` makes an array of NumPy; shape None: a scalar. Without it, arrays become lists, one inside the
       other, and scalars the number that they are. `array` may raise ValueCodecError.
 
@@ -295,11 +304,13 @@ class Decoder:
         resolve: Callable[[Any], Any] | None = None,
         container: Callable[[int], Any] | None = None,
         array: Callable[[str, list[int] | None, list[Any]], Any] | None = None,
+        named: Callable[[str, list[str], list[Any]], Any] | None = None,
     ) -> None:
         self.items = 0
         self.resolve = resolve
         self.container = container
         self.array = array or nested_lists
+        self.named = named
         self.containers: list[Any] = []
 
     def decode(self, data: Any, depth: int = 0) -> Any:
@@ -391,6 +402,15 @@ def _decode_dict(decoder: Decoder, content: Any, depth: int) -> dict[Any, Any]:
     return dict(zip(keys, (decoder.decode(value, depth) for _, value in content), strict=True))
 
 
+def _decode_named_tuple(decoder: Decoder, content: Any, depth: int) -> Any:
+    match content:
+        case [str() as name, list() as fields, list() as items] if len(fields) == len(items):
+            names = [_checked_text(field, 80) for field in fields]
+            values = decoder.decode_list(items, depth)
+            return decoder.named(name[:80], names, values) if decoder.named else tuple(values)
+    raise ValueCodecError("it is no named tuple")
+
+
 def _decode_array(decoder: Decoder, content: Any, depth: int) -> Any:
     match content:
         case [str() as kind, (list() | None) as shape, list() as items] if kind in ARRAY_TYPES:
@@ -422,6 +442,16 @@ def make_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
 
     array = np.array(items, kind)
     return array[0] if shape is None else array.reshape(shape)
+
+
+def make_named_tuple(name: str, fields: list[str], items: list[Any]) -> Any:
+    """Return a named tuple; a tuple if these are no names that one can have. Only for a process in a sandbox."""
+    from collections import namedtuple
+
+    try:
+        return namedtuple(name, fields)(*items)  # type: ignore[misc]  # noqa: PYI024
+    except (ValueError, TypeError):
+        return tuple(items)
 
 
 def _empty_lists(shape: list[int]) -> list[Any]:
@@ -481,6 +511,7 @@ _DECODERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
     "int": lambda _decoder, content, _depth: _hex_number(content),
     "float": _decode_float,
     "tuple": _from_list(tuple),
+    "named tuple": _decode_named_tuple,
     "dict": _decode_dict,
     "set": _from_list(lambda items: set(_checked_keys(items))),
     "frozenset": _from_list(lambda items: frozenset(_checked_keys(items))),
