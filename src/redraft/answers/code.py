@@ -38,9 +38,17 @@ LABEL = re.compile(r"[a-z0-9+#.-]*")
 INLINE = re.compile(r"\A(`{1,3})([^`\n]+)\1\Z")
 TRIPLE_QUOTES = re.compile(r"\"{3}|'{3}")
 LINE_ENDS = re.compile(r"\r\n?")
-CODE_START = re.compile(r"^(?:(?:async\s+)?def\s|class\s+\w+\s*[(:]|import\s+\w|from\s+[\w.]+\s+import\b|@\w|\w+\s*=)", re.MULTILINE)
-FIRST_LINE = re.compile(r"(?:(?:async\s+def|def|class)\s+\w+.*[:(,]|import\s+[\w., ]+|from\s+[\w.]+\s+import\b.*|@\w.*)\s*(?:#.*)?$")
+CODE_START = re.compile(
+    r"^(?:(?:async\s+)?def\s|class\s+\w+\s*[(:]|import\s+\w|from\s+[\w.]+\s+import\b|@\w|\w+\s*=)", re.MULTILINE
+)
+FIRST_LINE = re.compile(
+    r"(?:(?:async\s+def|def|class)\s+\w+.*[:(,]|import\s+[\w., ]+|from\s+[\w.]+\s+import\b.*|@\w.*)\s*(?:#.*)?$"
+)
 DEFINITION = re.compile(r"(async\s+def|def|class|import|from)\b|@")
+STATEMENT = re.compile(  # a line of code with a mistake, rather than prose
+    r"\s|@|(?:def|class|async|if|elif|else|for|while|try|except|finally|with|return|raise|assert|import|from|del|global|print)\b"
+    r"|[\w.\[\]]+\s*(?:[-+*/%&|^]?=|\()"
+)
 MAX_BLOCKS = 50  # code blocks of an answer that are looked at
 MAX_CLOSINGS = 8  # ends of a block that are tried, for code that holds a fence itself; also of code without a fence
 MAX_SYNTAX_CHARS = 40_000  # in longer answers, and of longer code, the syntax is not checked: parsing may take quadratic time
@@ -111,8 +119,6 @@ class CodeAnswer:
         """Return the form of the answers to a task, whose tests say which code of an answer is the program."""
         if self.language != "python" or not task.tests:
             return self
-        from ..code.tests import task_tests
-
         try:
             return replace(self, tests=task_tests(task))
         except ConfigError:  # what grades the task says so
@@ -191,6 +197,14 @@ class CodeAnswer:
         return False
 
 
+def task_tests(task: Task, entry_point: str | None = None) -> Tests:
+    """Return the tests of a task; its metadata may name the function to test. Raises ConfigError."""
+    from ..code.tests import cached_tests
+
+    name = entry_point or task.metadata.get("entry_point")
+    return cached_tests(task.tests or "", name if isinstance(name, str) else None)
+
+
 def plain_text(text: str) -> str:
     """Return a text with line ends of one character, and without a byte order mark."""
     return LINE_ENDS.sub("\n", text.removeprefix("\ufeff"))
@@ -225,7 +239,7 @@ def _code_before_prose(lines: Sequence[str]) -> str:
             tree = _parsed("\n".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None) or 0
-            if line < 2 or not lines[line - 1 : line] or lines[line - 1][:1].isspace():
+            if line < 2 or not lines[line - 1 : line] or STATEMENT.match(lines[line - 1]):
                 return ""
             lines = lines[: line - 1]
         else:

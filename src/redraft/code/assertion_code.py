@@ -43,7 +43,11 @@ UNSHARED = (  # what tests and the program have in common in one process: names 
     ({"warns", "assertWarns", "catch_warnings", "recwarn"}, r"warn", "look at warnings"),
     ({"assertLogs", "assertNoLogs", "caplog"}, r"log", "look at logs"),
     ({"getcontext", "setcontext", "localcontext"}, r"ecimal", "set the context of decimal numbers"),
-    ({"cancel", "wait_for", "timeout", "TimeoutError", "CancelledError"}, r"async|await", "cancel what is awaited, or limit its time"),
+    (
+        {"cancel", "wait_for", "timeout", "TimeoutError", "CancelledError"},
+        r"async|await",
+        "cancel what is awaited, or limit its time",
+    ),
 )
 
 

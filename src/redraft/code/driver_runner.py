@@ -130,7 +130,7 @@ class Driver:
             self.define(namespace, name, name)
         if message["entry_point"]:
             self.define(namespace, names["candidate"], message["entry_point"])
-        complete(eval(compile(message["tests"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace))
+        complete(eval(compile(message["tests"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace))  # noqa: S307
         if message["check"]:
             complete(namespace[message["check"]](namespace[names["candidate"]]))
         for name, asserts in message["functions"]:
@@ -518,10 +518,11 @@ class PytestPlugin:
 
     def pytest_pyfunc_call(self, pyfuncitem: Any) -> bool | None:
         """Run an async test function, however it is marked."""
-        if not has_flag(pyfuncitem.obj, COROUTINE):
+        function = pyfuncitem.obj
+        if not has_flag(function, COROUTINE):
             return None
-        names = pyfuncitem._fixtureinfo.argnames
-        self.run_async(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        self.run_async(function(**{name: pyfuncitem.funcargs[name] for name in names if name in pyfuncitem.funcargs}))
         return True
 
     def pytest_fixture_setup(self, fixturedef: Any) -> None:

@@ -45,6 +45,7 @@ def tested_program(codes: Sequence[str], tests: Tests) -> str:
     that no other such piece uses. Pieces that only use the program, or test it, are left out. "" if there is none. All are Python.
     """
     pieces = [_piece(code) for code in codes]
+    roots: Sequence[_Piece | None]
     if tests.kind == "stdio":
         roots = [piece for piece in pieces if READS_INPUT.search(piece.code)][-1:]
     elif names := tests.names:

@@ -388,7 +388,10 @@ def coroutine_method(name: str) -> Any:
     return call
 
 
-COROUTINE_METHODS = {name: coroutine_method(name) for name in ("send", "throw", "close")}
+COROUTINE_METHODS = {
+    **{name: coroutine_method(name) for name in ("send", "throw", "close")},
+    **dict.fromkeys(("cr_frame", "cr_code", "cr_await", "cr_running")),  # `asyncio` shows them; the candidate is not asked
+}
 
 
 ORDER = ("lt", "le", "gt", "ge")

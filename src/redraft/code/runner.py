@@ -20,8 +20,10 @@ from .source import PARSER_ERRORS
 from .stdio import run_stdio
 from .tests import Tests
 
-
-NOTHING_TO_WRITE_TO = re.compile(r"PermissionError: \[Errno 13\]|\[Errno 30\]|No usable temporary directory")
+NOTHING_TO_WRITE_TO = re.compile(  # of the errors of a program, those of a relative path or one for temporary files
+    r"PermissionError: \[Errno (?:1|13)\] [\w ]+: '(?:(?!/)|/(?:var/)?tmp/)"
+    r"|No usable temporary directory|unable to open database file"
+)
 NO_FOLDER = (
     "the sandbox (landlock) has no folder to write to, and the program or its tests need one: install bubblewrap, or choose "
     "sandbox='docker:IMAGE' or 'unsafe'"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from .. import checks
 from ..errors import ConfigError
@@ -21,9 +21,6 @@ from .asserts import NotSimpleError, SimpleAssert, checked_name, simple_asserts
 from .compare import FLOAT_TOLERANCE, OUTPUT_COMPARISONS, Comparison, OutputComparison, Tolerance, ValueComparer
 from .parsing import parse
 from .source import PARSER_ERRORS
-
-if TYPE_CHECKING:
-    from ..core.task import Task
 
 Kind: TypeAlias = Literal["calls", "driver", "stdio", "in_process"]
 MAX_TESTS = 10_000
@@ -161,14 +158,9 @@ def parse_tests(tests: str | Sequence[Any] | Mapping[str, Any], entry_point: str
     return _Reader(_without_call(entry_point)).read(_structure(tests))
 
 
-def task_tests(task: Task, entry_point: str | None = None) -> Tests:
-    """Return the tests of a task; its metadata may name the function to test. Raises ConfigError."""
-    name = entry_point or task.metadata.get("entry_point")
-    return _parsed_tests(task.tests or "", name if isinstance(name, str) else None)
-
-
 @lru_cache(maxsize=256)
-def _parsed_tests(tests: str, entry_point: str | None) -> Tests:
+def cached_tests(tests: str, entry_point: str | None) -> Tests:
+    """Do the same as `parse_tests` for a text that was read before, without reading it again."""
     return parse_tests(tests, entry_point)
 
 

@@ -449,7 +449,7 @@ def make_named_tuple(name: str, fields: list[str], items: list[Any]) -> Any:
     from collections import namedtuple
 
     try:
-        return namedtuple(name, fields)(*items)  # type: ignore[misc]  # noqa: PYI024
+        return namedtuple(name, fields)(*items)  # noqa: PYI024
     except (ValueError, TypeError):
         return tuple(items)
 

@@ -1,7 +1,8 @@
 """What can be said about Python code without running it: syntax, lint, types, complexity, security.
 
-The code is taken from the answer as `answer="code:python"` does, also by the tests of the task; a completion follows `task.metadata["code_prefix"]`. It is parsed
-in a worker process or read by a tool in the sandbox, never imported. No code, or code that does not compile, scores 0.
+The code is taken from the answer as `answer="code:python"` does, by the tests of the task if it has any; a completion follows
+`task.metadata["code_prefix"]`. It is parsed in a worker process or read by a tool in the sandbox, never imported. No code, or code
+that does not compile, scores 0.
 """
 
 from __future__ import annotations

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ... import checks
-from ...answers.code import CodeAnswer
+from ...answers.code import CodeAnswer, task_tests
 from ...code import PythonEditor, TestReport, TestResult, Tests, arun_tests
 from ...code.program import complete_program
 from ...code.report import PROGRAM
-from ...code.tests import task_tests
 from ...core.records import Candidate, Feedback
 from ...core.task import Task
 from ...errors import ConfigError
