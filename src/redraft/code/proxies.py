@@ -287,15 +287,19 @@ def named_tuple(driver: Exchange, name: str, fields: list[str], items: list[Any]
     if any(field in VALUE_METHODS and isinstance(item, RemoteObject) for field, item in zip(fields, items, strict=True)):
         return tuple(items)
     value = make_named_tuple(name, fields, items)
-    if type(value) is tuple:
-        return value
+    return value if type(value) is tuple else _with_fields_alone(driver, type(value))(*items)
+
+
+@cache
+def _with_fields_alone(driver: Exchange, kind: type[Any]) -> type[Any]:
+    """Return the class of named tuples that end the tests if more of them is read than their fields."""
 
     def missing(_: Any, attribute: str) -> Any:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        driver.give_up(f"they read {attribute} of a named tuple ({name}), of which only the fields are passed")
+        driver.give_up(f"they read {attribute} of a named tuple ({kind.__name__}), of which only the fields are passed")
 
-    return type(name, (type(value),), {"__getattr__": missing, "__slots__": ()})(*items)
+    return type(kind.__name__, (kind,), {"__getattr__": missing, "__slots__": ()})
 
 
 def exception_of_candidate(driver: Exchange, kinds: list[type[Exception]], message: str, number: int) -> Exception:
@@ -390,7 +394,9 @@ def coroutine_method(name: str) -> Any:
 
 COROUTINE_METHODS = {
     **{name: coroutine_method(name) for name in ("send", "throw", "close")},
-    **dict.fromkeys(("cr_frame", "cr_code", "cr_await", "cr_running")),  # `asyncio` shows them; the candidate is not asked
+    **dict.fromkeys(
+        ("cr_frame", "cr_code", "cr_await", "cr_running", "gi_frame", "gi_code", "gi_running")
+    ),  # `asyncio` shows them; the candidate is not asked
 }
 
 

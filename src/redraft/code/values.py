@@ -444,14 +444,20 @@ def make_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
     return array[0] if shape is None else array.reshape(shape)
 
 
+NAMED_TUPLES: dict[tuple[str, ...], Any] = {}  # classes by their name and their fields
+
+
 def make_named_tuple(name: str, fields: list[str], items: list[Any]) -> Any:
     """Return a named tuple; a tuple if these are no names that one can have. Only for a process in a sandbox."""
     from collections import namedtuple
 
-    try:
-        return namedtuple(name, fields)(*items)  # noqa: PYI024
-    except (ValueError, TypeError):
-        return tuple(items)
+    key = (name, *fields)
+    if key not in NAMED_TUPLES:
+        try:
+            NAMED_TUPLES[key] = namedtuple(name, fields)  # noqa: PYI024
+        except ValueError:
+            return tuple(items)
+    return NAMED_TUPLES[key](*items)
 
 
 def _empty_lists(shape: list[int]) -> list[Any]:
