@@ -84,7 +84,6 @@ class LoadedProgram:
         """Run the program, after imports that are no part of it."""
         sys.modules[SOLUTION] = self.module
         exec(imports, vars(self.module))
-        self.module.__name__ = SOLUTION
         exec(compile(code, FILE_NAME, "exec", dont_inherit=True), vars(self.module))
         return {"value": None}
 

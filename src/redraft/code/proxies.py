@@ -394,9 +394,7 @@ def coroutine_method(name: str) -> Any:
 
 COROUTINE_METHODS = {
     **{name: coroutine_method(name) for name in ("send", "throw", "close")},
-    **dict.fromkeys(
-        ("cr_frame", "cr_code", "cr_await", "cr_running", "gi_frame", "gi_code", "gi_running")
-    ),  # `asyncio` shows them; the candidate is not asked
+    **dict.fromkeys(f"{kind}_{part}" for kind in ("cr", "gi") for part in ("frame", "code", "await", "running")),  # not asked for
 }
 
 

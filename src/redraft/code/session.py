@@ -129,6 +129,11 @@ def call_message(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     return {"call": function, "args": encode(list(args)), "kwargs": encode(dict(kwargs))}
 
 
+def load_message(code: str) -> Message:
+    """Return the message that starts a program."""
+    return {"load": code, "imports": imports_of_judges(code)}
+
+
 @dataclass
 class CandidateSession:
     """A program in a sandbox. It is started when first called, and started again if it ended: the other tests still count."""
@@ -169,7 +174,7 @@ class CandidateSession:
     def load(self) -> CallFailure | None:
         """Start the program if it does not run. Return why it does not start; None if it does."""
         if not self.load_failure and not self._process:
-            answer = self._exchange({"load": self.code, "imports": imports_of_judges(self.code)}, Decoder())
+            answer = self._exchange(load_message(self.code), Decoder())
             if isinstance(answer, CallFailure):
                 self._end()
                 self.load_failure = replace(answer, types=(), seconds=None)  # it raised before any call
