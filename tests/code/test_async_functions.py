@@ -165,6 +165,28 @@ def test_what_cannot_be_known_has_no_score(tests, reason):
     assert reason in report.problem
 
 
+def test_a_task_that_goes_on_while_the_tests_wait():
+    """The program's event loop runs only while it is awaited, so such tests pass or say nothing."""
+    code = """
+import asyncio
+count = 0
+async def work():
+    global count
+    while True:
+        count += 1
+        await asyncio.sleep(0.001)
+async def start():
+    global task
+    task = asyncio.create_task(work())
+async def value():
+    return count
+"""
+    tests = "import asyncio\nasync def main():\n    await start()\n    await asyncio.sleep(0.1)\n    assert await value() > {}\nasyncio.run(main())"
+    assert run_tests(code, parse_tests(tests.format(-1)), limits=LIMITS).score == 1
+    report = run_tests(code, parse_tests(tests.format(5)), limits=LIMITS)
+    assert (report.score, "tasks of the program" in report.problem) == (None, True)
+
+
 def test_the_feedback_names_what_was_awaited():
     """The call, and what it gave."""
     report = run_tests("async def f(n):\n    return 7", parse_tests(RIGHT["asyncio.run"][1]), limits=LIMITS)

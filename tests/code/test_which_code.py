@@ -83,6 +83,8 @@ RIGHT = {
     # no fence
     "prose around": (f"Sure! Here it is:\n\n{F}\n\nThis works because it's right.", CALLS_F),
     "prose around an example": (f"It's simple:\n{WITH_EXAMPLE}\n**Note**: done", CALLS_F),
+    "tags": (f"[PYTHON]\n{F}\n[/PYTHON]", CALLS_F),
+    "a word after it": (f"Here it is.\n@staticmethod\n{F}\n\nComplexity: O(n)\nDone\n\nIt's done!", CALLS_F),
     "prose after a constant": (f"STEP = 1\n\ndef f(n):\n    return n + STEP\n\nIt's done.", CALLS_F),
 }  # fmt: skip
 CALLS_NO_NAME = [{"input": [1], "output": 2}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 import textwrap
@@ -244,8 +245,29 @@ def _code_before_prose(lines: Sequence[str]) -> str:
             lines = lines[: line - 1]
         else:
             kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-            return "\n".join(lines).strip() if any(isinstance(node, kinds) for node in tree.body) else ""
+            first, last = _without_values(tree.body, len(lines))
+            return "\n".join(lines[first:last]).strip() if any(isinstance(node, kinds) for node in tree.body) else ""
     return ""
+
+
+def _without_values(body: Sequence[ast.stmt], last: int) -> tuple[int, int]:
+    """Return the first and the last line without words and tags before and after code, such as `[PYTHON]` or `Done`."""
+    first = 0
+    for node in itertools.takewhile(_is_word, body):
+        first = node.end_lineno or 0
+    for node in itertools.takewhile(_is_word, reversed(body)):
+        last = node.lineno - 1
+    return first, last
+
+
+def _is_word(node: ast.stmt) -> bool:
+    """Return whether a statement does nothing and documents nothing."""
+    match node:
+        case ast.Expr(value=ast.Constant()):
+            return False
+        case ast.AnnAssign(value=None):
+            return True
+    return _is_value(node)
 
 
 def _parsed(code: str) -> ast.Module:

@@ -124,16 +124,16 @@ class LoadedProgram:
         return {**answer, "contents": self.contents(containers), "same": same}
 
     def wait_for(self, numbers: list[int]) -> dict[str, Any]:
-        """Run what is awaited to its end, all of it at the same time."""
+        """Run what is awaited to its end, all of it at the same time. Return whether the program has other tasks that go on."""
         import asyncio
 
-        async def wait() -> None:
+        async def wait() -> bool:
             self.tasks |= {number: asyncio.ensure_future(self.objects[number]) for number in numbers}
             await asyncio.wait([self.tasks[number] for number in numbers])
+            return len(asyncio.all_tasks()) > 1
 
         self.runner = self.runner or asyncio.Runner()
-        self.runner.run(wait())
-        return {"value": None}
+        return {"value": self.runner.run(wait())}
 
     def contents(self, containers: Any) -> Any:
         """Return what is after the call in the lists and the like that were passed: the program may have changed them."""

@@ -107,19 +107,23 @@ def run_in_process(session: CandidateSession, tests: Tests) -> TestReport:
 
 def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestReport:
     results: list[TestResult] = []
+    doubts: list[str] = []  # what may be the reason why tests fail
     with session:
         for test in sorted(tests.code, key=lambda test: test.hidden):
             code = read_test_code(test.source, tests.entry_point, session.sandbox.packages)
             code = replace(code, entry_point=code.entry_point or default_entry_point(session.code))
             try:
-                found = _Relay(session, code, in_process=method == IN_PROCESS_METHOD).run()
+                relay = _Relay(session, code, in_process=method == IN_PROCESS_METHOD)
+                found = relay.run()
             except BrokenTestsError as error:
                 return report_without_score(method, f"the tests cannot be run: {error}", session.execution)
             results += [replace(result, hidden=test.hidden) for result in found]
+            doubts.append(
+                "leave tasks of the program running" if relay.has_tasks else unshared_state(parse(test.source), session.code)
+            )
     report = make_report(method, results, session.execution)
-    doubts = (unshared_state(parse(test.source), session.code) for test in tests.code if method != IN_PROCESS_METHOD)
-    if report.failures and (doubt := next(filter(None, doubts), "")):
-        return report_without_score(method, f"tests fail that {doubt}: {NOT_SHARED}", session.execution)
+    if method != IN_PROCESS_METHOD and report.failures and any(doubts):
+        return report_without_score(method, f"tests fail that {next(filter(None, doubts))}: {NOT_SHARED}", session.execution)
     return report
 
 
@@ -154,6 +158,7 @@ class _Relay:
     outcomes: dict[Any, tuple[bool | None, str]] = field(default_factory=dict)
     logs: dict[Any, _PartLog] = field(default_factory=dict)
     calls: int = 0
+    has_tasks: bool = False  # the program has tasks that run on while the tests do something else
 
     def run(self) -> list[TestResult]:
         """Return the outcome of each part. Raises BrokenTestsError."""
@@ -228,7 +233,9 @@ class _Relay:
         answer = self.session.ask({**{name: request[name] for name in FORWARDED if name in request}, "back": True}, _decoder())
         if request.get("look_up") and isinstance(answer, ReturnValue) and isinstance(answer.value, RemoteReference):
             self.calls -= 1  # a function or class, that nobody has called yet
-        if "await" not in request or isinstance(answer, CallFailure):
+        if "await" in request and isinstance(answer, ReturnValue):
+            self.has_tasks |= answer.value is True
+        else:
             self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
         if isinstance(answer, CallFailure) and not answer.types:
             return {"raise": [], "message": answer.error}
