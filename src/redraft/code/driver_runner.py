@@ -232,7 +232,7 @@ class Driver:
         """Remember values that the candidate still has, too: what the test code changes in them now, it does not see."""
         kept = [value for value in values if isinstance(value, list | dict | set | bytearray | collections.deque)]
         self.kept = [pair for pair in self.kept if all(pair[0] is not value for value in kept)]
-        self.kept = [*self.kept, *((value, copy.deepcopy(value)) for value in kept)][-MAX_KEPT:]
+        self.kept = [*self.kept, *((value, snapshot(value)) for value in kept)][-MAX_KEPT:]
 
     def check_variables(self) -> None:
         if any(differ(value, before) for value, before in self.kept):
@@ -393,6 +393,15 @@ def differ(before: Any, now: Any) -> bool:
         return bool(before != now)
     except (ValueError, TypeError, ArithmeticError, RecursionError, AttributeError):
         return True
+
+
+def snapshot(value: Any) -> Any:
+    """Return a copy of a container and of those in it; what else is in it stays the same object."""
+    if isinstance(value, list):
+        return [snapshot(item) for item in value]
+    if isinstance(value, dict):
+        return {key: snapshot(item) for key, item in value.items()}
+    return copy.copy(value) if isinstance(value, set | bytearray | collections.deque) else value
 
 
 def update(before: Any, now: Any) -> None:

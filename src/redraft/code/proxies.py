@@ -98,6 +98,9 @@ class CandidateFunction:
             self._driver.ask({"attribute": self.__name__})
         return isinstance(other, CandidateFunction) and self.__name__ == other.__name__
 
+    def __deepcopy__(self, memo: Any) -> CandidateFunction:
+        return self
+
     def __hash__(self) -> int:
         return hash(self.__name__)
 
@@ -194,6 +197,9 @@ class RemoteObject:
 
     def __ne__(self, other: object) -> Any:
         return compare(self, other, "ne")
+
+    def __deepcopy__(self, memo: Any) -> RemoteObject:
+        return self
 
     def __hash__(self) -> int:
         if "__eq__" not in type(self).abilities:
