@@ -12,7 +12,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.code.values import MAX_DEPTH, Decoder, Encoder, ValueCodecError, decode, encode, make_named_tuple
+from redraft.code.values import MAX_DEPTH, Decoder, Encoder, ValueCodecError, decode, encode, named_tuple_maker
 
 scalars = (
     st.none()
@@ -297,7 +297,7 @@ def test_named_tuples_keep_their_fields_where_they_are_wanted():
     data = Encoder(lambda _: None).encode([kind(1, [2])])
     assert data == [{"t": "named tuple", "v": ["Point", ["x", "y"], [1, [2]]]}]
     assert type(decode(data)[0]) is tuple
-    [again] = Decoder(named=make_named_tuple).decode(data)
+    [again] = Decoder(named=named_tuple_maker).decode(data)
     assert (again.x, again.y, again._asdict()) == (1, [2], {"x": 1, "y": [2]})
     assert encode(kind(1, 2)) == {"t": "tuple", "v": [1, 2]}
 
@@ -308,7 +308,7 @@ def test_named_tuples_keep_their_fields_where_they_are_wanted():
 )
 def test_names_that_nothing_can_have_make_a_tuple(name, fields):
     """Names come from the other side of the border."""
-    assert type(make_named_tuple(name, fields, [1, 2])) is tuple
+    assert type(named_tuple_maker(name, fields)([1, 2])) is tuple
 
 
 @pytest.mark.parametrize(
@@ -318,4 +318,4 @@ def test_names_that_nothing_can_have_make_a_tuple(name, fields):
 def test_what_is_no_named_tuple_is_refused(content):
     """Rather than made into something else."""
     with pytest.raises(ValueCodecError):
-        Decoder(named=make_named_tuple).decode({"t": "named tuple", "v": content})
+        Decoder(named=named_tuple_maker).decode({"t": "named tuple", "v": content})

@@ -131,7 +131,7 @@ class CodeAnswer:
         blocks = code_blocks(text, self.language)
         codes = self.labelled_codes(blocks) or [block.code for block in blocks if not block.label]
         if self.language == "python" and blocks and len(text) <= MAX_SYNTAX_CHARS:
-            if self.tests and (program := self._tested(blocks, codes, self.tests)):
+            if self.tests and (program := self._tested_code(blocks, codes, self.tests)):
                 return program
             codes = [code for code in codes if is_code(_without_indentation(code))] or _valid(codes) or codes
         if codes:
@@ -140,7 +140,7 @@ class CodeAnswer:
         inline = INLINE.match(text.strip())
         return inline[2] if inline else self._body(text) or self._between_prose(text) or _without_indentation(text).strip()
 
-    def _tested(self, blocks: Sequence[CodeBlock], codes: Sequence[str], tests: Tests) -> str:
+    def _tested_code(self, blocks: Sequence[CodeBlock], codes: Sequence[str], tests: Tests) -> str:
         """Return what is tested of the blocks: `codes`, else those without a label as well, else all; "" if none of them is."""
         from ..code.program import tested_program
 
@@ -213,7 +213,7 @@ def plain_text(text: str) -> str:
 
 def is_code(code: str) -> bool:
     """Return whether a text is Python that does something: values alone, such as an output or a text in quotes, do nothing."""
-    return len(code) <= MAX_SYNTAX_CHARS and not syntax_error(code) and not all(map(_is_value, _parsed(code).body))
+    return len(code) <= MAX_SYNTAX_CHARS and not syntax_error(code) and not all(map(_is_value, _parse_quietly(code).body))
 
 
 def _is_value(node: ast.stmt) -> bool:
@@ -237,7 +237,7 @@ def _code_before_prose(lines: Sequence[str]) -> str:
     """Return the Python that the lines begin with, up to a line of prose; "" if what is no Python there is a mistake in code."""
     for _ in range(MAX_CLOSINGS):
         try:
-            tree = _parsed("\n".join(lines))
+            tree = _parse_quietly("\n".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None) or 0
             if line < 2 or not lines[line - 1 : line] or STATEMENT.match(lines[line - 1]):
@@ -270,7 +270,7 @@ def _is_word(node: ast.stmt) -> bool:
     return _is_value(node)
 
 
-def _parsed(code: str) -> ast.Module:
+def _parse_quietly(code: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(code)
@@ -301,7 +301,7 @@ def function_body(code: str) -> str:
 
 def _returns(code: str) -> bool:
     """Whether there is a `return` or `yield` outside of the functions and classes of the code."""
-    left: list[ast.AST] = [_parsed(code)]
+    left: list[ast.AST] = [_parse_quietly(code)]
     while left:
         node = left.pop()
         if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
@@ -372,7 +372,7 @@ def syntax_error(code: str) -> str:
     if len(code) > MAX_SYNTAX_CHARS:
         return ""
     try:
-        _parsed(code)
+        _parse_quietly(code)
     except SyntaxError as error:
         version = ".".join(map(str, sys.version_info[:2]))
         return f"line {error.lineno}: {str(error.msg)[:200]} (checked with Python {version})"

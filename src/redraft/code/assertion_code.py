@@ -18,7 +18,7 @@ from importlib.util import find_spec
 
 from ..errors import ConfigError
 from .arguments import checks_arguments, root
-from .asserts import CHECK_FUNCTION, awaited, check_function, checked_name, says_nothing
+from .asserts import CHECK_FUNCTION, awaited_expression, check_function, checked_name, says_nothing
 from .parsing import parse
 from .source import FunctionNode
 
@@ -233,7 +233,7 @@ def _is_main_call(node: ast.stmt) -> bool:
     """Return whether a statement only calls the check function, which is called by ourselves."""
     match node:
         case ast.Expr(value=value):
-            match awaited(value):
+            match awaited_expression(value):
                 case ast.Call(func=ast.Name(id=name)):
                     return name in (CHECK_FUNCTION, "test_check")
         case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):

@@ -200,7 +200,7 @@ def checked_name(tree: ast.Module) -> str | None:
     return None
 
 
-def awaited(node: ast.expr) -> ast.expr:
+def awaited_expression(node: ast.expr) -> ast.expr:
     """Return what is awaited, in `await f(1)` and `asyncio.run(f(1))`; any other expression as it is."""
     match node:
         case ast.Await(value=inner) | ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="run"), args=[inner]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .values import ABILITIES, MAX_ITERATOR_ITEMS, Decoder, Encoder, ValueCodecError, make_array, make_named_tuple
+from .values import ABILITIES, MAX_ITERATOR_ITEMS, Decoder, Encoder, ValueCodecError, make_array, named_tuple_maker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class LoadedProgram:
                 return self.wait_for(numbers)
             case {"awaited": number}:
                 containers = self.arguments.pop(number, [])
-                return self.returned(self.tasks.pop(number).result(), containers, reference=True)
+                return self.returned_value(self.tasks.pop(number).result(), containers, reference=True)
             case {"attribute": name, "object": number}:
                 return self.value(getattr(self.objects[number], name))
             case {"attribute": path}:
@@ -103,21 +103,21 @@ class LoadedProgram:
 
     def call(self, function: Any, args: Any, kwargs: Any, *, back: bool, reference: bool = False) -> dict[str, Any]:
         """Call a function and return its value; `back`: also what is in the containers that were passed, for test code."""
-        decoder: Decoder = Decoder(self.object_of, lambda number: decoder.containers[number], make_array, make_named_tuple)
+        decoder: Decoder = Decoder(self.object_of, lambda number: decoder.containers[number], make_array, named_tuple_maker)
         positional, named = decoder.decode(args), decoder.decode(kwargs)
         counts = [sys.getrefcount(each) for each in decoder.containers]
         value = function(*positional, **named)
         if not back:
-            return self.value(completed(value))
+            return self.value(completed_value(value))
         if type(value).__name__ == "coroutine":
             self.arguments[id(value)] = decoder.containers
-        answer = self.returned(value, decoder.containers, reference=reference)
+        answer = self.returned_value(value, decoder.containers, reference=reference)
         now = [sys.getrefcount(each) for each in decoder.containers]
         kept = [n for n in range(len(now)) if now[n] > counts[n] and n != answer["same"]]
         is_kept = answer["same"] is None and sys.getrefcount(value) > OWN_REFERENCES
         return {**answer, "kept": [*kept, -1] if is_kept else kept}
 
-    def returned(self, value: Any, containers: list[Any], *, reference: bool) -> dict[str, Any]:
+    def returned_value(self, value: Any, containers: list[Any], *, reference: bool) -> dict[str, Any]:
         """Return a value, with what is now in the containers that were passed, and which of them it is."""
         same = next((n for n, container in enumerate(containers) if container is value), None)
         answer = self.value_with_reference(value) if reference else self.value(value)
@@ -192,7 +192,7 @@ def operator_of(name: str) -> Any:
     return getattr(builtins, name) if name in ("hash", "len", "iter") else getattr(_operator, name)
 
 
-def completed(value: Any) -> Any:
+def completed_value(value: Any) -> Any:
     """Return what a coroutine returns, or the list of what an asynchronous generator yields; other values as they are."""
     if type(value).__name__ not in ("coroutine", "async_generator"):
         return value

@@ -5,7 +5,7 @@ Test code and expected values never reach the candidate, and its objects never r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -314,8 +314,8 @@ def _array_reference(kind: str, shape: list[int] | None, items: list[Any]) -> Ar
     return ArrayReference(kind, None if shape is None else tuple(shape), tuple(items))
 
 
-def _named_tuple_reference(name: str, fields: list[str], items: list[Any]) -> NamedTupleReference:
-    return NamedTupleReference(name, tuple(fields), tuple(items))
+def _named_tuple_reference(name: str, fields: list[str]) -> Callable[[list[Any]], NamedTupleReference]:
+    return lambda items: NamedTupleReference(name, tuple(fields), tuple(items))
 
 
 def _encode(value: Any) -> Any:

@@ -59,7 +59,7 @@ def tested_program(codes: Sequence[str], tests: Tests) -> str:
     if tests.kind == "stdio" and chosen and not any(piece.runs for piece in chosen):
         callers = [piece for piece in pieces if piece.runs and any(piece.needs & each.names for each in chosen)]
         chosen, found = chosen + callers[-1:], callers[-1:]
-    return _joined([piece.code for piece in sorted(pieces, key=lambda each: each in found) if piece in chosen])
+    return _join_code([piece.code for piece in sorted(pieces, key=lambda each: each in found) if piece in chosen])
 
 
 def _last_that_defines(name: str, pieces: Sequence[_Piece]) -> _Piece | None:
@@ -77,7 +77,7 @@ def _with_needed(chosen: list[_Piece], pieces: Sequence[_Piece]) -> list[_Piece]
     return chosen
 
 
-def _joined(codes: Sequence[str]) -> str:
+def _join_code(codes: Sequence[str]) -> str:
     """Return pieces of code as one program; imports from __future__ come first."""
     if len(codes) < 2:
         return "".join(codes)

@@ -15,11 +15,12 @@ from __future__ import annotations
 import builtins
 import collections.abc
 import operator
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
-from .values import make_named_tuple
+from .values import named_tuple_class
 
 
 class Exchange(Protocol):
@@ -285,27 +286,25 @@ def value_object(driver: Exchange, value: Any, number: int, name: str, abilities
     return type(name if name in driver.classes else base.__name__, (base,), attributes)(value)
 
 
-def named_tuple(driver: Exchange, name: str, fields: list[str], items: list[Any]) -> Any:
-    """Return a named tuple of the candidate: its fields are there, and nothing else that its class may have.
+def named_tuple(driver: Exchange, name: str, fields: list[str]) -> Callable[[list[Any]], Any]:
+    """Return what makes a named tuple of the candidate: its fields are there, and to read more of it ends the tests.
 
     An object of the candidate does not take the part of a method of a built-in value.
     """
-    if any(field in VALUE_METHODS and isinstance(item, RemoteObject) for field, item in zip(fields, items, strict=True)):
-        return tuple(items)
-    value = make_named_tuple(name, fields, items)
-    return value if type(value) is tuple else _with_fields_alone(driver, type(value))(*items)
-
-
-@cache
-def _with_fields_alone(driver: Exchange, kind: type[Any]) -> type[Any]:
-    """Return the class of named tuples that end the tests if more of them is read than their fields."""
+    kind = named_tuple_class(name, fields)
 
     def missing(_: Any, attribute: str) -> Any:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        driver.give_up(f"they read {attribute} of a named tuple ({kind.__name__}), of which only the fields are passed")
+        driver.give_up(f"they read {attribute} of a named tuple ({name}), of which only the fields are passed")
 
-    return type(kind.__name__, (kind,), {"__getattr__": missing, "__slots__": ()})
+    with_fields = type(name, (kind,), {"__getattr__": missing, "__slots__": ()}) if kind is not tuple else tuple
+
+    def make(items: list[Any]) -> Any:
+        is_method = any(f in VALUE_METHODS and isinstance(item, RemoteObject) for f, item in zip(fields, items, strict=True))
+        return tuple(items) if is_method or with_fields is tuple else with_fields(*items)
+
+    return make
 
 
 def exception_of_candidate(driver: Exchange, kinds: list[type[Exception]], message: str, number: int) -> Exception:

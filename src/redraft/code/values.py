@@ -292,7 +292,7 @@ class Decoder:
 
     - `resolve(content)` returns what the tag "object" stands for; without it, that tag is refused.
     - `container(number)` returns what stands for a container that was encoded before; without it, that is refused.
-    - `named(class name, names, items)` makes a named tuple; without it, it becomes a tuple.
+    - `named(class name, names)` returns what makes a named tuple of its items; without it, they become a tuple.
     - `array(type, shape, items)` makes an array of NumPy; shape None: a scalar. Without it, arrays become lists, one inside the
       other, and scalars the number that they are. `array` may raise ValueCodecError.
 
@@ -304,13 +304,14 @@ class Decoder:
         resolve: Callable[[Any], Any] | None = None,
         container: Callable[[int], Any] | None = None,
         array: Callable[[str, list[int] | None, list[Any]], Any] | None = None,
-        named: Callable[[str, list[str], list[Any]], Any] | None = None,
+        named: Callable[[str, list[str]], Callable[[list[Any]], Any]] | None = None,
     ) -> None:
         self.items = 0
         self.resolve = resolve
         self.container = container
         self.array = array or nested_lists
-        self.named = named
+        self.named = named or _tuple_maker
+        self.makers: dict[tuple[str, ...], Callable[[list[Any]], Any]] = {}  # of named tuples, by their names
         self.containers: list[Any] = []
 
     def decode(self, data: Any, depth: int = 0) -> Any:
@@ -402,12 +403,19 @@ def _decode_dict(decoder: Decoder, content: Any, depth: int) -> dict[Any, Any]:
     return dict(zip(keys, (decoder.decode(value, depth) for _, value in content), strict=True))
 
 
+def _tuple_maker(_name: str, _fields: list[str]) -> Callable[[list[Any]], Any]:
+    return tuple
+
+
 def _decode_named_tuple(decoder: Decoder, content: Any, depth: int) -> Any:
     match content:
         case [str() as name, list() as fields, list() as items] if len(fields) == len(items):
             names = [_checked_text(field, 80) for field in fields]
             values = decoder.decode_list(items, depth)
-            return decoder.named(name[:80], names, values) if decoder.named else tuple(values)
+            key = (name[:80], *names)
+            if key not in decoder.makers:
+                decoder.makers[key] = decoder.named(name[:80], names)
+            return decoder.makers[key](values)
     raise ValueCodecError("it is no named tuple")
 
 
@@ -444,20 +452,20 @@ def make_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
     return array[0] if shape is None else array.reshape(shape)
 
 
-NAMED_TUPLES: dict[tuple[str, ...], Any] = {}  # classes by their name and their fields
-
-
-def make_named_tuple(name: str, fields: list[str], items: list[Any]) -> Any:
-    """Return a named tuple; a tuple if these are no names that one can have. Only for a process in a sandbox."""
+def named_tuple_class(name: str, fields: list[str]) -> Any:
+    """Return the class of named tuples; `tuple` if these are no names that one can have. Only for a process in a sandbox."""
     from collections import namedtuple
 
-    key = (name, *fields)
-    if key not in NAMED_TUPLES:
-        try:
-            NAMED_TUPLES[key] = namedtuple(name, fields)  # noqa: PYI024
-        except ValueError:
-            return tuple(items)
-    return NAMED_TUPLES[key](*items)
+    try:
+        return namedtuple(name, fields)  # noqa: PYI024
+    except ValueError:
+        return tuple
+
+
+def named_tuple_maker(name: str, fields: list[str]) -> Callable[[list[Any]], Any]:
+    """Return what makes a named tuple of its items."""
+    kind = named_tuple_class(name, fields)
+    return tuple if kind is tuple else lambda items: kind(*items)
 
 
 def _empty_lists(shape: list[int]) -> list[Any]:
