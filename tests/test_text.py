@@ -151,10 +151,12 @@ def usage_of_a_tool(usd):
 
 
 def page_of_a_card(usd):
+    from redraft.cards import Card, Measure
     from redraft.validation.card_page import card_facts
 
-    fields = dict.fromkeys(("grader", "fingerprint", "model", "data", "kind", "sha256", "date"), "x")
-    card = SimpleNamespace(**fields, rows=1, unjudged=0, skipped_rows=0, source="live", usage={"calls": 1, "cost": usd})
+    fields = dict.fromkeys(("grader", "fingerprint", "model", "date", "data", "sha256"), "x")
+    headline = Measure("accuracy", None)
+    card = Card(**fields, source="live", kind="pass", rows=1, unjudged=0, headline=headline, usage={"calls": 1, "cost": usd})
     return dict(card_facts(card))["calls"]
 
 

@@ -81,6 +81,11 @@ class ClassRates:
 # ---- cards
 
 SCHEMA = 2
+LATER_FIELDS = {
+    "calibration",
+    "repeated_rows",
+    "clusters",
+}  # written where they are set, so that earlier releases read the other cards
 RECORDED_FINGERPRINT = "recorded"  # replaces the fingerprint on cards of recorded outputs
 
 
@@ -136,10 +141,10 @@ class Card:
         return f"{format_measure(self.headline)}, {self.data}, {self.date}"
 
     def to_json(self) -> str:
-        data = {"redraft_card": SCHEMA, **asdict(self)}
-        if self.calibration is None:
-            del data["calibration"]
-        return json.dumps(data, indent=2) + "\n"
+        def without_unset(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+            return {name: value for name, value in fields if value or name not in LATER_FIELDS}
+
+        return json.dumps({"redraft_card": SCHEMA, **asdict(self, dict_factory=without_unset)}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Card:
