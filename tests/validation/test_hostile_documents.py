@@ -105,7 +105,8 @@ GOOD = Card(
     "pair",
     3,
     0,
-    Measure("preference", 0.5, 0.4, 0.6, 300, 0.5),
+    Measure("preference", 0.5, 0.4, 0.6, 300, 0.5, clusters=100),
+    repeated_rows=2,
     measures=(Measure("a", 1),),
     calibration=Calibration(100, 50, ((0.0, 0.1), (1.0, 0.9)), (-0.1, 0.1), 0.5, 0.5, 0.2, 0.0, 0.1, 0.1),
 )
