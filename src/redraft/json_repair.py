@@ -238,7 +238,7 @@ def _single_backslashes(content: str) -> Iterator[int]:
         yield from (escape.start() for escape in escapes)
     for path in PATH_IN_TEXT.finditer(content) if clear else ():
         if path.start() + len("C:") in clear:
-            yield from (escape.start() for escape in escapes if path.start() < escape.start() < path.end())
+            yield from (escape.start() for escape in ESCAPE.finditer(content, *path.span()))
     has_lines = r"\begin{" in content and content.index(r"\begin{") in clear
     dollars, after, last = 0, 0, max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0)
     for escape in escapes:
