@@ -197,6 +197,7 @@ BEFORE_COMMAND = re.compile(r"(?:\A|[\s$=+*/(){}\[\]<>|&\d_-]|(?<![^\W\d_])[A-Za
 END_OF_FORMULA = re.compile(r"(?<=\S)\$(?!\d)")
 BEFORE_SCRIPT = re.compile(r"(?:\^\{?|_\{)\Z")
 WINDOWS_PATH = re.compile(r'[A-Za-z]:(?:\\[^\\"<>|*?:]++)+\\?')
+PATH_IN_TEXT = re.compile(r'(?<![^\W_])[A-Za-z]:(?:(?<![.,;!)])\\(?!n[^a-z])[^\\\s"<>|*?:]++)+')
 
 
 def double_backslashes(text: str) -> str:
@@ -235,6 +236,9 @@ def _single_backslashes(content: str) -> Iterator[int]:
     yield from clear
     if clear and WINDOWS_PATH.fullmatch(content):
         yield from (escape.start() for escape in escapes)
+    for path in PATH_IN_TEXT.finditer(content) if clear else ():
+        if path.start() + len("C:") in clear:
+            yield from (escape.start() for escape in ESCAPE.finditer(content, *path.span()))
     has_lines = r"\begin{" in content and content.index(r"\begin{") in clear
     dollars, after, last = 0, 0, max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0)
     for escape in escapes:
