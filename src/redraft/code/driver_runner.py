@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import unittest
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import CoroutineType, ModuleType
@@ -232,7 +233,8 @@ class Driver:
         """Remember values that the candidate still has, too: what the test code changes in them now, it does not see."""
         kept = [value for value in values if isinstance(value, list | dict | set | bytearray | collections.deque)]
         self.kept = [pair for pair in self.kept if all(pair[0] is not value for value in kept)]
-        self.kept = [*self.kept, *((value, snapshot(value)) for value in kept)][-MAX_KEPT:]
+        with suppress(RecursionError):  # of one that contains itself
+            self.kept = [*self.kept, *((value, snapshot(value)) for value in kept)][-MAX_KEPT:]
 
     def check_variables(self) -> None:
         if any(differ(value, before) for value, before in self.kept):

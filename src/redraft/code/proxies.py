@@ -165,6 +165,11 @@ class CandidateModule(ModuleType):
         exceptions = self._driver.exceptions
         return exceptions[name] if name in exceptions else self._driver.look_up(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and not isinstance(value, ModuleType):
+            self._driver.give_up(f"they change {name} of the program")
+        super().__setattr__(name, value)
+
 
 class RemoteObject:
     """An object of the candidate. Its methods and attributes are the candidate's; comparisons only with other objects of it."""
