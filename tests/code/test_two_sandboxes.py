@@ -7,6 +7,16 @@ from redraft.sandbox import Limits, Sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 POINT = "from collections import namedtuple\nPoint = namedtuple('Point', 'x y')\n"
+CONTEXT = """
+class M:
+    def __enter__(self): return self
+    def __exit__(self, *a): return True
+    async def __aenter__(self): return self
+    async def __aexit__(self, *a): return True
+    def value(self): return 7
+    def get(self): return 7
+def f(): return M()
+"""
 CASES = {  # a program, its tests, and their score or why there is none
     "a named tuple": (POINT + "def f(n): return Point(n, 2)\n", "def test_a():\n    p = f(1)\n    assert p.x == 1 and p.y == 2 and p == (1, 2)\n    assert p._asdict() == {'x': 1, 'y': 2}", 1.0),
     "named tuples in a list": (POINT + "def f(n): return [Point(n, 2)]\n", "def test_a():\n    p = f(1)\n    assert p[0].x == 1", 1.0),
@@ -63,6 +73,12 @@ CASES = {  # a program, its tests, and their score or why there is none
     "a seed, and a comment in a wrong program": ("# random\ndef f(n): return 'random'\n", "import random\nrandom.seed(0)\nassert f(1) == random.random()", 0.0),
     "a limit of time that is kept": ("import asyncio\nasync def f(n):\n    return 7\n", "import asyncio\nasync def main():\n    assert await asyncio.wait_for(f(1), 60) == 1\nasyncio.run(main())", 0.0),
     "tasks that a wrong program leaves": ("import asyncio\nasync def f(n):\n    asyncio.create_task(asyncio.sleep(9))\n    return 7\n", "import asyncio\nassert asyncio.run(f(1)) == 1", 0.0),
+    "an assertion inside of a context of the program": (CONTEXT, "def test_a():\n    with f() as m:\n        assert m.value() == 1", 0.0),
+    "an assertion inside of an async one": (CONTEXT, "import asyncio\nasync def main():\n    async with f() as m:\n        assert m.value() == 1\nasyncio.run(main())", 0.0),
+    "an assertion of unittest inside of a context": (CONTEXT, "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        with f() as m:\n            self.assertEqual(m.value(), 1)", 0.0),
+    "another exception inside of a context": (CONTEXT, "def test_a():\n    with f() as m:\n        raise ValueError", "cannot get by value"),
+    "what is not asked inside of a context": (CONTEXT, "def test_a():\n    with f() as m:\n        assert m.get() == 7", 0.0),
+    "a context that is left": (CONTEXT, "def test_a():\n    with f() as m:\n        assert m.value() == 7", 1.0),
     "a fixture that there is not": ("def f(n): return n", "def test_a(mocker):\n    assert f(1) == 1", "a fixture that there is not: mocker"),
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ from typing import Any, NoReturn, Self
 
 from .proxies import (
     CandidateCollection,
+    CandidateEnd,
     CandidateFunction,
     CandidateModule,
     MissingName,
@@ -64,10 +65,6 @@ def main(channel: Any) -> None:
 
 class CandidateFailure(Exception):
     """The candidate raised an exception that is no built-in one."""
-
-
-class CandidateEnd(BaseException):
-    """The candidate gave no value: its process ended, or it raised what ends a process. No `except Exception` catches it."""
 
 
 class Driver:
