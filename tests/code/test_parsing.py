@@ -358,6 +358,7 @@ NO_PAIRS = {"input": [], "output": []}
         {"inputs": [["1 2", ""], ["5 5", ""]], "outputs": [["3", ""], ["10", ""]]},
         {"public_tests": PAIRS, "private_tests": NO_PAIRS, "generated_tests": None},
         {"public_tests": json.dumps(PAIRS)},
+        {"name": "A", "description": "Add.", "cf_rating": 800, "solutions": {"language": [3]}, "public_tests": PAIRS},
         {"public_tests": {name: texts[:1] for name, texts in PAIRS.items()}, "private_tests": {n: t[1:] for n, t in PAIRS.items()}},
         {"tests": PAIRS},
         [{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}, {"input": "5 5\n", "output": "10\n", "testtype": "stdin"}],

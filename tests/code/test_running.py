@@ -393,6 +393,7 @@ PREFIX = 'from typing import List\n\ndef helper(n):\n    return n + 1\n\ndef f(n
         ("    m = helper(n)\n    return [m]", PREFIX, True),
         ("m = helper(n)\n    return [m]", PREFIX, True),
         ("m = helper(n)\nreturn [m]", PREFIX, True),
+        ("    return other(n)\n\ndef other(n):\n    return [helper(n)]", PREFIX, True),
         ("def f(n: int) -> List[int]:\n    return [helper(n)]", PREFIX, True),
         ("def f(n):\n    return [n + 1]", "Write a function.", True),
         ("def f(n):\n    return [n + 1]", "", True),

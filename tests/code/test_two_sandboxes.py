@@ -7,6 +7,16 @@ from redraft.sandbox import Limits, Sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 POINT = "from collections import namedtuple\nPoint = namedtuple('Point', 'x y')\n"
+CONTEXT = """
+class M:
+    def __enter__(self): return self
+    def __exit__(self, *a): return True
+    async def __aenter__(self): return self
+    async def __aexit__(self, *a): return True
+    def value(self): return 7
+    def get(self): return 7
+def f(): return M()
+"""
 CASES = {  # a program, its tests, and their score or why there is none
     "a named tuple": (POINT + "def f(n): return Point(n, 2)\n", "def test_a():\n    p = f(1)\n    assert p.x == 1 and p.y == 2 and p == (1, 2)\n    assert p._asdict() == {'x': 1, 'y': 2}", 1.0),
     "named tuples in a list": (POINT + "def f(n): return [Point(n, 2)]\n", "def test_a():\n    p = f(1)\n    assert p[0].x == 1", 1.0),
@@ -49,6 +59,26 @@ CASES = {  # a program, its tests, and their score or why there is none
     "a warning": ("import warnings\ndef f(n): warnings.warn('x')\n", "import pytest\ndef test_a():\n    with pytest.warns(UserWarning):\n        f(1)", "look at warnings"),
     "the environment": ("import os\ndef f(n): return os.environ['A']\n", "import os\ndef test_a():\n    os.environ['A'] = 'b'\n    assert f(1) == 'b'", "set the environment"),
     "a file of the tests": ("def f(p): return open(p).read()\n", "def test_a(tmp_path):\n    p = tmp_path / 'a'\n    p.write_text('x')\n    assert f(str(p)) == 'x'", "share files with it"),
+    "a variable of the program": ("N = 1\ndef f(): return N\n", "import solution\ndef test_a():\n    solution.N = 5\n    assert solution.f() == 5", "they change N"),
+    "arguments of the command line": ("import sys\ndef f(): return sys.argv[1]\n", "import sys\ndef test_a():\n    sys.argv = ['x', 'y']\n    assert f() == 'y'", "the command line"),
+    "a file of the program": ("def f(p):\n    with open(p, 'w') as file: file.write('x')\n", "import os\ndef test_a():\n    f('/tmp/a')\n    assert os.path.exists('/tmp/a')", "share files"),
+    "a folder": ("import os\ndef f(p): return os.path.isdir(p)\n", "import os\ndef test_a():\n    os.makedirs('/tmp/a', exist_ok=True)\n    assert f('/tmp/a')", "share files"),
+    "a patch": ("def f(): return input()\n", "from unittest.mock import patch\ndef test_a():\n    with patch('builtins.input', return_value='x'):\n        assert f() == 'x'", "replace what it uses (patch)"),
+    "a limit of recursion": ("def f(n): return 0 if n == 0 else 1 + f(n - 1)\n", "import sys\nsys.setrecursionlimit(9000)\nassert f(2000) == 2000", "the limit of recursion"),
+    "a seed in another test": ("import random\ndef f(n): return random.random() * 0 + n\n", "import random\ndef test_a():\n    random.seed(0)\n    assert f(1) == 7\ndef test_b():\n    assert f(1) == 2", 0.0),
+    "a seed in a method": ("import random\ndef f(n): return random.random()\n", "import random, unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        random.seed(0)\n        self.assertEqual(f(1), 0.5)\n    def test_b(self):\n        self.assertLess(f(1), 1)", "seed random numbers (seed)"),
+    "a seed before each test": ("import random\ndef f(n): return random.random()\n", "import random, unittest\nclass T(unittest.TestCase):\n    def setUp(self):\n        random.seed(0)\n    def test_a(self):\n        self.assertEqual(f(1), 0.5)", "seed random numbers (seed)"),
+    "a seed, and a name that is missing": ("import random\ndef f(n): return randm.random()\n", "import random\nrandom.seed(0)\nassert f(1) == random.random()", 0.0),
+    "a seed, and no Python": ("import random\ndef f(n) return random.random()\n", "import random\nrandom.seed(0)\nassert f(1) == random.random()", 0.0),
+    "a seed, and a comment in a wrong program": ("# random\ndef f(n): return 'random'\n", "import random\nrandom.seed(0)\nassert f(1) == random.random()", 0.0),
+    "a limit of time that is kept": ("import asyncio\nasync def f(n):\n    return 7\n", "import asyncio\nasync def main():\n    assert await asyncio.wait_for(f(1), 60) == 1\nasyncio.run(main())", 0.0),
+    "tasks that a wrong program leaves": ("import asyncio\nasync def f(n):\n    asyncio.create_task(asyncio.sleep(9))\n    return 7\n", "import asyncio\nassert asyncio.run(f(1)) == 1", 0.0),
+    "an assertion inside of a context of the program": (CONTEXT, "def test_a():\n    with f() as m:\n        assert m.value() == 1", 0.0),
+    "an assertion inside of an async one": (CONTEXT, "import asyncio\nasync def main():\n    async with f() as m:\n        assert m.value() == 1\nasyncio.run(main())", 0.0),
+    "an assertion of unittest inside of a context": (CONTEXT, "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        with f() as m:\n            self.assertEqual(m.value(), 1)", 0.0),
+    "another exception inside of a context": (CONTEXT, "def test_a():\n    with f() as m:\n        raise ValueError", "cannot get by value"),
+    "what is not asked inside of a context": (CONTEXT, "def test_a():\n    with f() as m:\n        assert m.get() == 7", 0.0),
+    "a context that is left": (CONTEXT, "def test_a():\n    with f() as m:\n        assert m.value() == 7", 1.0),
     "a fixture that there is not": ("def f(n): return n", "def test_a(mocker):\n    assert f(1) == 1", "a fixture that there is not: mocker"),
 }  # fmt: skip
 

@@ -37,6 +37,8 @@ RIGHT = {
     "a helper": (block(f"def helper(n):\n    return n + 1\n# {'x' * 300}") + block("def f(n):\n    return helper(n)"), CALLS_F),
     "a helper after it": (block("def f(n):\n    return helper(n)") + "where\n" + block("def helper(n):\n    return n + 1"), CALLS_F),
     "imports": (block("import math") + block("def f(n):\n    return math.floor(n) + 1"), CALLS_F),
+    "imports of all names": (block("from math import *") + block("def f(n):\n    return floor(n) + 1"), CALLS_F),
+    "a fence around a fence": (f"```\n{block(F)}```", CALLS_F),
     "a constant": (block("STEP = 1") + block("def f(n):\n    return n + STEP"), CALLS_F),
     "a first attempt": (block("def f(n):\n    # first attempt\n    x = 0\n    return n * 2 + x + 5") + "Better:\n" + block(F), CALLS_F),
     "a helper of a first attempt": (
@@ -44,6 +46,7 @@ RIGHT = {
         CALLS_F,
     ),
     "a head without a body at the end": (block(F) + "It has the head\n" + block("def f(n):\n    ..."), CALLS_F),
+    "a template at the end": (block(F) + "It has the head\n" + block("def f(n):\n    raise NotImplementedError"), CALLS_F),
     "a name that is local in it": (block("def f(n):\n    result = n + 1\n    return result") + block("result = f(input())"), CALLS_F),
     "a method of its class": (
         block("class S:\n    def push(self, x):\n        return x") + "The method:\n" + block("def push(self, x):\n    return 7"),
@@ -84,6 +87,7 @@ RIGHT = {
     "prose around": (f"Sure! Here it is:\n\n{F}\n\nThis works because it's right.", CALLS_F),
     "prose around an example": (f"It's simple:\n{WITH_EXAMPLE}\n**Note**: done", CALLS_F),
     "tags": (f"[PYTHON]\n{F}\n[/PYTHON]", CALLS_F),
+    "tags that are Python": (f"[BEGIN]\n{F}\n[DONE]\n", CALLS_F),
     "a word after it": (f"Here it is.\n@staticmethod\n{F}\n\nComplexity: O(n)\nDone\n\nIt's done!", CALLS_F),
     "prose after a constant": (f"STEP = 1\n\ndef f(n):\n    return n + STEP\n\nIt's done.", CALLS_F),
 }  # fmt: skip
@@ -92,6 +96,7 @@ RIGHT_WITHOUT_A_NAME = {
     "a helper before": block("def h(n):\n    return 1") + block("def f(n):\n    return n + h(n)") + block(USAGE),
     "a helper after": block("def f(n):\n    return n + h(n)") + block("def h(n):\n    return 1") + block(USAGE),
     "a first attempt": block("def f(n):\n    return 7") + block(F) + block(USAGE),
+    "usage in main": block(F) + block("def main():\n    print(f(1))\nmain()"),
 }
 READS = "n = int(input())\nprint(n + 1)"
 PROGRAMS = {
@@ -101,6 +106,9 @@ PROGRAMS = {
         "def main():\n    print(int(input()) + 1)\n\nmain()",
     ),
     "a helper": (block("def g(n):\n    return n + 1") + block("print(g(int(input())))"), "def g(n):\n    return n + 1\n\nprint(g(int(input())))"),
+    "reads by os": (block(READS) + block("import os\nprint(int(os.read(0, 99)) + 1)"), "import os\nprint(int(os.read(0, 99)) + 1)"),
+    "a trial with another input": (block(READS) + block("import io, sys\nsys.stdin = io.StringIO('1')\nprint(7)"), READS),
+    "in tags": (f"[BEGIN]\n{READS}\n[DONE]", READS),
     "the better one": (block("import sys\nprint(sys.stdin.read(), 'first attempt')") + block(READS), READS),
 }  # fmt: skip
 ALONE = {  # what stays as it is: there is nothing to choose, or nothing says what
@@ -112,6 +120,10 @@ ALONE = {  # what stays as it is: there is nothing to choose, or nothing says wh
     ),
     "a mistake after a fence in a docstring": (f"{WITH_EXAMPLE}\ndef g(:\n    pass", f"{WITH_EXAMPLE}\ndef g(:\n    pass"),
     "only usage": (block("print(f(1))") + block("print(f(2), f(3))"), "print(f(2), f(3))"),
+    "the rest of a function, and another one": (
+        "    return g(n)\n\ndef g(n):\n    return n",
+        "return g(n)\n\ndef g(n):\n    return n",
+    ),
     "another name": (block("def h(n):\n    return n") + block("print(h(1))"), "def h(n):\n    return n"),
     "only a patch": (block("-x\n+y", "diff"), "```diff\n-x\n+y\n```"),
     "prose with a word of Python": ("from there, import what you need", "from there, import what you need"),

@@ -36,6 +36,7 @@ ALIASES: Mapping[str, Sequence[str]] = {
 }
 OPENING_FENCE = re.compile(r"^([ \t]*+(?:(?:-|\d{1,3}[.)])[ \t]++)?)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE)
 LABEL = re.compile(r"[a-z0-9+#.-]*")
+TAGS = re.compile(r"\A\s*\[[A-Z]+\][ \t]*\n|\n[ \t]*\[/?[A-Z]+\]\s*\Z")  # such as [BEGIN] and [DONE]
 INLINE = re.compile(r"\A(`{1,3})([^`\n]+)\1\Z")
 TRIPLE_QUOTES = re.compile(r"\"{3}|'{3}")
 LINE_ENDS = re.compile(r"\r\n?")
@@ -226,9 +227,13 @@ def _valid(codes: Iterable[str]) -> list[str]:
 
 def code_between_prose(text: str) -> str:
     """Return the functions and classes, and what is around them, of a text with prose before or after; "" for Python alone."""
+    untagged = TAGS.sub("", text)
+    if untagged != text and not syntax_error(untagged):
+        return untagged
     lines = text.split("\n")
     first = next((n for n, line in enumerate(lines) if FIRST_LINE.match(line)), None)
-    if first is None or not syntax_error(text):
+    is_body = text[:1] in {" ", "\t"} and not syntax_error(f"def body():\n{text}")  # with other functions after it
+    if first is None or is_body or not syntax_error(text):
         return ""
     return _code_before_prose(lines) or _code_before_prose(lines[first:])
 
@@ -323,7 +328,8 @@ def code_blocks(text: str, language: str) -> list[CodeBlock]:
         between = text[start : opening.start()]
         has_code = language == "python" and (has_code or CODE_START.search(between) is not None)
         in_quotes = has_code and in_quotes != _is_in_quotes(between)
-        if in_quotes:
+        inner = OPENING_FENCE.match(text, opening.end())
+        if in_quotes or (inner and inner[3]):  # or a fence around a fence
             at = start = opening.end()
             continue
         code, at = _block_at(text, opening, language)

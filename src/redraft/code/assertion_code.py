@@ -13,6 +13,7 @@ import operator
 import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
@@ -20,7 +21,7 @@ from ..errors import ConfigError
 from .arguments import checks_arguments, root
 from .asserts import CHECK_FUNCTION, awaited_expression, check_function, checked_name, says_nothing
 from .parsing import parse
-from .source import FunctionNode
+from .source import PARSER_ERRORS, FunctionNode
 
 NAMES = {"part": "_part_of_the_tests", "reached": "_assertion_reached", "candidate": "_the_candidate"}
 SOLUTION = "solution"  # the module name of the candidate
@@ -34,20 +35,24 @@ LOST_CLASSES = {  # of values that arrive as something simpler: a list, a dictio
 }
 
 
-UNSHARED = (  # what tests and the program have in common in one process: names in the tests, words of the program, and what it is
-    ({"seed", "manual_seed"}, r"random|shuffle|uuid|secrets", "seed random numbers (seed)"),
+FILES = (  # names in tests that share files with a program
+    "open", "write_text", "write_bytes", "read_text", "read_bytes", "touch", "mkdir", "makedirs", "exists", "isfile", "isdir",
+    "is_file", "listdir", "tempfile", "tmp_path", "tmpdir",
+)  # fmt: skip
+UNSHARED = (  # what tests and the program have in common in one process: names in the tests, what is in the program, and what it is
+    ({"seed", "manual_seed"}, r"rand|shuffle|uuid|secrets", "seed random numbers (seed)"),
     ({"redirect_stdout", "redirect_stderr", "stdout", "stderr", "capfd"}, r"print|write|stdout|stderr", "read what is printed"),
     ({"stdin"}, r"input|stdin", "give a standard input"),
-    ({"environ", "putenv", "chdir"}, r"\bos\b|Path|open", "set the environment or the working folder"),
-    ({"open", "write_text", "write_bytes", "tempfile", "tmp_path", "tmpdir"}, r"open|Path|\bos\b|\bread", "share files with it"),
+    ({"argv"}, r"argv|argparse", "set the arguments of the command line"),
+    ({"environ", "putenv", "chdir"}, r"\bos\b|\bPath\b|\bopen\b|environ|getenv", "set the environment or the working folder"),
+    ({*FILES}, r"\bopen\b|\bPath\b|\bos\b|\bread|\bto_|save|sqlite3|shutil|glob|zipfile|tarfile", "share files with it"),
     ({"warns", "assertWarns", "catch_warnings", "recwarn"}, r"warn", "look at warnings"),
-    ({"assertLogs", "assertNoLogs", "caplog"}, r"log", "look at logs"),
-    ({"getcontext", "setcontext", "localcontext"}, r"ecimal", "set the context of decimal numbers"),
-    (
-        {"cancel", "wait_for", "timeout", "TimeoutError", "CancelledError"},
-        r"async|await",
-        "cancel what is awaited, or limit its time",
-    ),
+    ({"assertLogs", "assertNoLogs", "caplog"}, r"\blogg", "look at logs"),
+    ({"getcontext", "setcontext", "localcontext"}, r"[dD]ecimal", "set the context of decimal numbers"),
+    ({"setrecursionlimit"}, r"RecursionError", "set the limit of recursion"),
+    ({"cancel", "TimeoutError", "CancelledError"}, r"async", "cancel what is awaited, or limit its time"),
+    ({"sleep"}, r"has_tasks", "wait while tasks of the program run"),
+    ({"patch"}, r"", "replace what it uses (patch)"),
 )
 
 
@@ -122,10 +127,42 @@ def _names_of_modules(tree: ast.Module, modules: Container[str]) -> Iterator[str
             yield from (alias.asname for alias in node.names if alias.asname and alias.name in modules)
 
 
-def unshared_state(tree: ast.Module, code: str) -> str:
-    """Return what test code and a program seem to have in common and have not, as they run in two processes; "" for nothing."""
-    used = {_last_name(node) for node in ast.walk(tree)} | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return next((what for names, words, what in UNSHARED if names & used and re.search(words, code)), "")
+def unshared_state(tree: ast.Module, code: str, test: str, *happened: str) -> str:
+    """Return what a test and a program seem to have in common and have not, as they run in two processes; "" for nothing.
+
+    `test`: the name of a test function or method, or the text of an assertion outside of them; `happened`: the name of the
+    exception that came, and "has_tasks" if the program has tasks that run on.
+    """
+    name = re.split(r"\.|::", test.partition("[")[0])[-1]
+    used, words = _used_names(_nodes_of_test(tree, name)), {*happened}
+    with suppress(*PARSER_ERRORS):
+        words |= _used_names(ast.walk(parse(code)))
+    text = " ".join(words)
+    return next((what for names, pattern, what in UNSHARED if names & used and re.search(pattern, text)), "")
+
+
+def _nodes_of_test(tree: ast.Module, name: str) -> Iterator[ast.AST]:
+    """Yield what is in a test function and outside of all of them."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        if not (isinstance(node, FunctionNode) and node.name.startswith("test") and node.name != name):
+            yield node
+            left += ast.iter_child_nodes(node)
+
+
+def _used_names(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names that code uses, those of modules and parameters included, and "async" if a function is."""
+    found: set[str] = set()
+    for node in nodes:
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.alias(name=name):
+                found.add(name)
+            case ast.ImportFrom(module=str() as name):
+                found.add(name)
+            case ast.AsyncFunctionDef():
+                found.add("async")
+    return found
 
 
 def _exceptions(tree: ast.Module, names: set[str]) -> set[str]:

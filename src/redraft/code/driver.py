@@ -5,6 +5,7 @@ Test code and expected values never reach the candidate, and its objects never r
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +43,7 @@ from .values import Decoder, Encoder, ValueCodecError, nested_lists
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
+OWN_FAULTS = ("NameError", "UnboundLocalError", "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError")
 NOT_SHARED = "the program runs in a sandbox of its own, which has no part in that"
 FORWARDED = ("call", "method", "operator", "attribute", "await", "awaited", "object", "args", "kwargs", "reference")  # of a request
 
@@ -107,7 +109,7 @@ def run_in_process(session: CandidateSession, tests: Tests) -> TestReport:
 
 def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestReport:
     results: list[TestResult] = []
-    doubts: list[str] = []  # what may be the reason why tests fail
+    doubts: list[str] = []  # for each visible test that fails, what may be the reason beside the program; "" for nothing
     with session:
         for test in sorted(tests.code, key=lambda test: test.hidden):
             code = read_test_code(test.source, tests.entry_point, session.sandbox.packages)
@@ -118,13 +120,19 @@ def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestRepor
             except BrokenTestsError as error:
                 return report_without_score(method, f"the tests cannot be run: {error}", session.execution)
             results += [replace(result, hidden=test.hidden) for result in found]
-            doubts.append(
-                "leave tasks of the program running" if relay.has_tasks else unshared_state(parse(test.source), session.code)
-            )
+            if not test.hidden:
+                tree, failures = parse(test.source), [result for result in found if not result.ok]
+                doubts += [_doubt(result, tree, session.code, has_tasks=relay.has_tasks) for result in failures]
     report = make_report(method, results, session.execution)
-    if method != IN_PROCESS_METHOD and report.failures and any(doubts):
-        return report_without_score(method, f"tests fail that {next(filter(None, doubts))}: {NOT_SHARED}", session.execution)
+    if method != IN_PROCESS_METHOD and doubts and all(doubts):
+        return report_without_score(method, f"tests fail that {doubts[0]}: {NOT_SHARED}", session.execution)
     return report
+
+
+def _doubt(result: TestResult, tree: ast.Module, code: str, *, has_tasks: bool) -> str:
+    """Return what may be the reason why a test fails beside the program; "" if it is the program for certain."""
+    exception = result.error.partition(":")[0]
+    return "" if exception in OWN_FAULTS else unshared_state(tree, code, result.call, exception, "has_tasks" * has_tasks)
 
 
 @dataclass

@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import unittest
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import CoroutineType, ModuleType
@@ -24,6 +25,7 @@ from typing import Any, NoReturn, Self
 
 from .proxies import (
     CandidateCollection,
+    CandidateEnd,
     CandidateFunction,
     CandidateModule,
     MissingName,
@@ -63,10 +65,6 @@ def main(channel: Any) -> None:
 
 class CandidateFailure(Exception):
     """The candidate raised an exception that is no built-in one."""
-
-
-class CandidateEnd(BaseException):
-    """The candidate gave no value: its process ended, or it raised what ends a process. No `except Exception` catches it."""
 
 
 class Driver:
@@ -232,7 +230,8 @@ class Driver:
         """Remember values that the candidate still has, too: what the test code changes in them now, it does not see."""
         kept = [value for value in values if isinstance(value, list | dict | set | bytearray | collections.deque)]
         self.kept = [pair for pair in self.kept if all(pair[0] is not value for value in kept)]
-        self.kept = [*self.kept, *((value, snapshot(value)) for value in kept)][-MAX_KEPT:]
+        with suppress(RecursionError):  # of one that contains itself
+            self.kept = [*self.kept, *((value, snapshot(value)) for value in kept)][-MAX_KEPT:]
 
     def check_variables(self) -> None:
         if any(differ(value, before) for value, before in self.kept):

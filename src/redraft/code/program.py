@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_PREFIX_CHARS = 100_000
 FUTURE_IMPORT = re.compile(r"^from __future__ import .*\n?", re.MULTILINE)
-READS_INPUT = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\(\s*0\b|\bfileinput\b|/dev/stdin")
+READS_INPUT = re.compile(r"\binput\s*\(|\bstdin\b(?!\s*=[^=])|\bopen\(\s*0\b|\bos\.read\(\s*0\b|\bfileinput\b|/dev/stdin")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def tested_program(codes: Sequence[str], tests: Tests) -> str:
     elif names := tests.names:
         roots = [_last_that_defines(name, pieces) for name in sorted(names)]
     else:
-        defining = [piece for piece in pieces if piece.definitions]
+        defining = [piece for piece in pieces if piece.definitions - {"main"}] or [piece for piece in pieces if piece.definitions]
         used = [piece for piece in defining if any(piece.definitions & each.needs for each in defining)]
         roots = [piece for piece in defining if piece not in used][-1:] or defining[-1:]
     found = list(filter(None, roots))
@@ -72,8 +72,8 @@ def _with_needed(chosen: list[_Piece], pieces: Sequence[_Piece]) -> list[_Piece]
     for piece in chosen:  # it grows meanwhile
         at = pieces.index(piece)
         for name in sorted(piece.needs.difference(*(each.names for each in chosen))):
-            near = [each for each in (*reversed(pieces[:at]), *pieces[at + 1 :]) if name in each.names and each not in chosen]
-            chosen += near[:1]
+            others = [each for each in (*reversed(pieces[:at]), *pieces[at + 1 :]) if each not in chosen]
+            chosen += ([each for each in others if name in each.names] or [each for each in others if "*" in each.names])[:1]
     return chosen
 
 
@@ -101,6 +101,8 @@ def _piece(code: str) -> _Piece:
         for method in node.body
         if isinstance(method, FunctionNode) and not _is_stub(method)
     }
+    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in body):
+        names.add("*")  # any name
     return _Piece(code, frozenset(names - excerpts), frozenset(definitions | methods), frozenset(undefined_names(code)), runs)
 
 
@@ -118,7 +120,12 @@ def _is_excerpt(node: FunctionNode) -> bool:
 
 
 def _is_stub(node: FunctionNode) -> bool:
-    return all(isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and _is_constant(each)) for each in node.body)
+    return all(
+        isinstance(each, ast.Pass)
+        or (isinstance(each, ast.Expr) and _is_constant(each))
+        or (isinstance(each, ast.Raise) and "NotImplementedError" in ast.unparse(each))
+        for each in node.body
+    )
 
 
 def _is_constant(node: ast.Expr) -> bool:
@@ -186,6 +193,8 @@ def _completions(code: str) -> Iterator[str]:
 
 def _continues(prefix: str, program: str) -> bool:
     """Return whether the code after the prefix belongs to the last function of the prefix."""
-    body = parse(program).body
     last_line = len(prefix.rstrip().splitlines())
-    return bool(body) and body[-1].lineno <= last_line
+    body = parse(program).body
+    others = [node for node in body if node.lineno > last_line and not isinstance(node, FunctionNode | ast.ClassDef)]
+    returns = any(isinstance(inner, ast.Return) for node in others for inner in ast.walk(node))
+    return not returns and any(node.lineno <= last_line < (node.end_lineno or 0) for node in body)

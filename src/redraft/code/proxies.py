@@ -152,6 +152,10 @@ class MissingName(CandidateFunction):
         return hash(self.__name__)
 
 
+class CandidateEnd(BaseException):
+    """The candidate gave no value: its process ended, or it raised what ends a process. No `except Exception` catches it."""
+
+
 class CandidateModule(ModuleType):
     """The module that the test code imports the candidate from."""
 
@@ -164,6 +168,11 @@ class CandidateModule(ModuleType):
             raise AttributeError(name)
         exceptions = self._driver.exceptions
         return exceptions[name] if name in exceptions else self._driver.look_up(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and not isinstance(value, ModuleType):
+            self._driver.give_up(f"they change {name} of the program")
+        super().__setattr__(name, value)
 
 
 class RemoteObject:
@@ -373,6 +382,8 @@ def forwarding_method(method: str, *, is_conversion: bool) -> Any:
     def forwarding(self: RemoteObject, *args: Any, **kwargs: Any) -> Any:
         if is_conversion:
             check_is_asked(self, method)
+        if method in ("__exit__", "__aexit__") and type(args[1]) in (AssertionError, CandidateEnd):  # not for it to suppress
+            raise parts_of(self)[0].fail(f"AssertionError: {args[1]}".removesuffix(": "))
         return forward(self, method, *args, **kwargs)
 
     return forwarding

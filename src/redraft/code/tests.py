@@ -33,10 +33,12 @@ WRAPPER_FIELDS = (
     "entry_point", "fn_name", "tests", "hidden", "test_list", "test_setup_code", "test_imports", *CONTEST_FIELDS,
     *(name for pair in PAIRED_FIELDS for name in pair),
 )  # fmt: skip
-IGNORED_FIELDS = frozenset(  # of rows of MBPP, APPS, HumanEval and LiveCodeBench
+IGNORED_FIELDS = frozenset(  # of rows of MBPP, APPS, HumanEval, LiveCodeBench and CodeContests
     (
         "task_id", "problem_id", "question_id", "id", "text", "prompt", "question", "code", "canonical_solution", "solutions",
         "challenge_test_list", "source_file", "difficulty", "url", "starter_code", "metadata", "testtype",
+        "name", "description", "source", "incorrect_solutions", "time_limit", "memory_limit_bytes", "is_description_translated",
+        "untranslated_description", "cf_contest_id", "cf_index", "cf_points", "cf_rating", "cf_tags", "input_file", "output_file",
     )
 )  # fmt: skip
 FORMS = (
