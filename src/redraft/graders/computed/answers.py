@@ -77,8 +77,9 @@ _RULED_OUT = (
     r"(?:\w{1,12}[ \t]{1,3})?(?:wrong|incorrect|false|not|ruled|eliminated|excluded|impossible)\b"
 )
 _ANOTHER_CHOICE = (  # "A or B", "A, B"; not "A, B is wrong", nor "A, I think"
-    r"[)\]}*]{0,3}\s{0,3}(?:(?:,\s{0,3})?(?:or|OR)\s{1,3}(?:\w{1,12}\s{1,3})?\W{0,3}([A-HJ]|I(?!\s+[a-z]))(?![\w'\u2019])"
-    rf"|(?:[,&;]|(?:,\s{{0,3}})?(?:and|AND)\s)\s{{0,3}}\W{{0,3}}([A-J])(?![\w'\u2019]|\)?\s+(?!(?:and|or)\b)[a-z]|{_RULED_OUT}))"
+    r"[)\]}{* \t]{0,6}(?:(?:, {0,3})?(?:or|OR) {1,3}(?:\w{1,12} {1,3})?[^\w\n]{0,3}([A-HJ]|I(?! +[a-z]))(?![\w'\u2019])"
+    r"|(?<= )([A-J])(?=(?: [A-J]){0,9}\W*\Z)"
+    rf"|(?:[,&;|]|(?:, {{0,3}})?(?:and|AND) )[^\w\n]{{0,6}}([A-J])(?![\w'\u2019]|\)? +(?!(?:and|or)\b)\w\w|{_RULED_OUT}))"
 )
 _ANOTHER = re.compile(_ANOTHER_CHOICE)
 _CHOICE_LINE = re.compile(
@@ -88,7 +89,8 @@ _CONCLUSION = re.compile(
     r"\b(?i:so|thus|hence|therefore|leaving|leaves|I\s(?:choose|pick|select)|(?:correct|right|best)\s(?:option|choice)\sis"
     r"|which\s(?:is|matches|corresponds\sto)(?=\s(?:option|choice)\b))[,:]?\s{1,3}(?i:us\s(?:with\s)?)?"
     r"(?i:(?:it|that|this)(?:['\u2019]s|\s(?:is|must\sbe))\s|the\s(?:(?:correct|right|best)\s)?(?:option|choice)\s(?:is|must\sbe)\s)?(?i:option\s|choice\s|only\s)?"
-    r"(?:\(([A-J])\)|([A-J])(?=[ \t]*(?:[.!\r\n]|\Z)))(?![ \t]*(?:or|and|,|/|&)[ \t]*\(?[A-J]\b)"
+    r"(?:\(([A-J])\)|([A-J])(?=[ \t]*(?:[.!\r\n]|\Z)))"
+    rf"(?!{_ANOTHER_CHOICE})"
 )
 _CALLED_RIGHT = re.compile(
     r"(?:^|[.:;]\s)[ \t*_]{0,3}(?:(?i:option|choice|only)\s)?[*_(]{0,3}([A-J])[)*_]{0,3}\s(?:is|must\sbe)\s(?:the\s)?(?:only\s)?"
@@ -230,11 +232,11 @@ def choices(text: str) -> set[str]:
 
 def _chosen_letters(answer: str) -> set[str]:
     """Return the letter that an answer begins with, and the one beside it ("A or B")."""
+    answer = " ".join(answer.split())
     if not (first := _CHOICE.match(answer)):
         return set()
     another = _ANOTHER.match(answer, first.end())
-    letters = [letter for letter in first.groups() if letter] + ([another[1] or another[2]] if another else [])
-    return {letter.upper() for letter in letters}
+    return {letter.upper() for letter in (*first.groups(), *(another.groups() if another else ())) if letter}
 
 
 Number: TypeAlias = tuple[Fraction, bool]
