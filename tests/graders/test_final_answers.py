@@ -145,6 +145,21 @@ async def test_an_answer_that_is_only_withdrawn_is_none(text):
         assert await score_of(spec, text, "12") == 0
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{\frac{1}{2}}, which is \boxed{0.5}",
+        r"So \boxed{x = \frac12}. The answer is \boxed{\dfrac{1}{2}}",
+        "The answer is 1/2. In decimals, the answer is 0.5.",
+    ],
+)
+async def test_one_answer_in_several_spellings_is_one(text):
+    """All are equal to the reference, so no possibility is named that is wrong."""
+    assert await score_of("math", text, r"\frac{1}{2}") == 1
+    assert await score_of("math", text + r" or \boxed{3}", r"\frac{1}{2}") == 0
+    assert await score_of("math", text, "3") == 0
+
+
 async def test_lists_of_numbers_are_withdrawn_as_well():
     """The list that counts is the one after the withdrawal."""
     text = r"\boxed{1, 2}. Wait, the order is wrong: \boxed{2, 1}"
