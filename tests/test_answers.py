@@ -1194,6 +1194,11 @@ class Shop(BaseModel):
     note: str = ""
 
 
+class Mixed(BaseModel):
+    tags: list[str]
+    note: str | list[int]
+
+
 @pytest.mark.parametrize(
     ("answer", "given", "value"),
     [
@@ -1201,6 +1206,8 @@ class Shop(BaseModel):
         (Shop, {"order": ORDER, "tags": '["y"]', "note": "[1]"}, {"order": {"a": 1, "b": ["x"]}, "tags": ["y"], "note": "[1]"}),
         (Shop, {"order": {"a": 1, "b": '["x"]'}, "note": ORDER}, {"order": {"a": 1, "b": ["x"]}, "note": ORDER}),
         (list[Order], [ORDER, json.loads(OTHER)], [json.loads(ORDER), json.loads(OTHER)]),
+        (Mixed, {"tags": '["y"]', "note": "[1]"}, {"tags": ["y"], "note": "[1]"}),
+        (list[Order], [ORDER] * 30, [json.loads(ORDER)] * 30),
         (Node, {"name": "x", "children": "[]"}, {"name": "x", "children": []}),
         (ORDER_SCHEMA | {"properties": {"b": {"type": "array"}}}, {"a": 1, "b": '["x"]'}, {"a": 1, "b": ["x"]}),
     ],

@@ -33,6 +33,7 @@ from .json_text import (
     member_texts,
     read_json,
     repaired_json,
+    with_pieces,
     without_fence,
     wrapper_contents,
 )
@@ -45,6 +46,7 @@ MAX_ERROR_CHARS = 300
 MAX_VALUE_CHARS = 80  # characters of a wrong value in an error
 TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"))  # without these, any type is valid
 MAX_MEMBERS = 10  # of an answer that is not valid, which are looked at for one that is
+MAX_TEXTS = 1000  # of an answer that are read as JSON at once
 EXTRA_HINT = "pip install 'redraft[typed]'"
 
 
@@ -223,10 +225,13 @@ class JsonAnswer(ABC, Generic[T]):
         yield "read JSON in texts", self._with_texts_read(text)
 
     def _with_texts_read(self, text: str) -> str:
-        """Return a JSON text; a text in it that holds an object or a list is read if that leaves fewer errors."""
+        """Return a JSON text with objects and lists for the texts that hold them: of many for all, else where errors get fewer."""
+        found = [*islice(json_in_texts(text), MAX_TEXTS)]
+        if len(found) > MAX_MEMBERS:
+            return with_pieces(text, found)
         nearness = self._error_of(text).nearness
-        for start, end, content in reversed([*islice(json_in_texts(text), MAX_MEMBERS)]):
-            changed = f"{text[:start]}{content}{text[end:]}"
+        for piece in reversed(found):
+            changed = with_pieces(text, [piece])
             if (nearer := self._error_of(changed).nearness) > nearness:
                 text, nearness = changed, nearer
         return text

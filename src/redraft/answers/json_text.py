@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from ..json_repair import JsonRepair, UnrepairableError, double_backslashes
@@ -107,6 +107,15 @@ def json_in_texts(text: str) -> Iterator[tuple[int, int, str]]:
         content = "" if match[2] else json.loads(match[1]).strip()
         if content[:1] in {"{", "["} and is_json(content := double_backslashes(content)):
             yield *match.span(1), content
+
+
+def with_pieces(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
+    """Return a text in which each piece takes the place from its first number to its second; the pieces are in order."""
+    parts, at = [], 0
+    for start, end, content in pieces:
+        parts += [text[at:start], content]
+        at = end
+    return "".join([*parts, text[at:]])
 
 
 def _next_token(text: str, at: int) -> int:
