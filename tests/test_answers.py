@@ -1188,6 +1188,45 @@ def test_other_values_in_wrappers(answer, given, value):
     assert (result.parsed, model.calls) == (value, 1)
 
 
+class Shop(BaseModel):
+    order: Order
+    tags: list[str] = []
+    note: str = ""
+
+
+class Mixed(BaseModel):
+    tags: list[str]
+    note: str | list[int]
+
+
+@pytest.mark.parametrize(
+    ("answer", "given", "value"),
+    [
+        (Shop, {"order": ORDER}, {"order": {"a": 1, "b": ["x"]}}),
+        (Shop, {"order": ORDER, "tags": '["y"]', "note": "[1]"}, {"order": {"a": 1, "b": ["x"]}, "tags": ["y"], "note": "[1]"}),
+        (Shop, {"order": {"a": 1, "b": '["x"]'}, "note": ORDER}, {"order": {"a": 1, "b": ["x"]}, "note": ORDER}),
+        (list[Order], [ORDER, json.loads(OTHER)], [json.loads(ORDER), json.loads(OTHER)]),
+        (Mixed, {"tags": '["y"]', "note": "[1]"}, {"tags": ["y"], "note": "[1]"}),
+        (list[Order], [ORDER] * 30, [json.loads(ORDER)] * 30),
+        (Node, {"name": "x", "children": "[]"}, {"name": "x", "children": []}),
+        (ORDER_SCHEMA | {"properties": {"b": {"type": "array"}}}, {"a": 1, "b": '["x"]'}, {"a": 1, "b": ["x"]}),
+    ],
+    ids=str,
+)
+def test_json_in_a_text_within_an_answer_is_read(answer, given, value):
+    """Where a list or an object is wanted, without a call; what may be a text stays one."""
+    result, model = refined([json.dumps(given)], answer=answer, max_iterations=1)
+    assert (json.loads(result.value), model.calls) == (value, 1)
+    assert result.trace.best.note.startswith("read JSON in texts")
+
+
+@pytest.mark.parametrize("tags", ["x, y", "['x']", '["x"', '{"x": 1}', "x", '"[]"'])
+def test_other_texts_within_an_answer_are_left(tags):
+    """Only JSON that is valid there is read."""
+    given = json.dumps({"order": json.loads(ORDER), "tags": tags})
+    assert [*as_answer_form(Shop).repairs(given)] == []
+
+
 @pytest.mark.parametrize(
     ("answer", "given", "says"),
     [

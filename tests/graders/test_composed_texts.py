@@ -2,11 +2,14 @@
 
 import json
 import unicodedata
+from enum import StrEnum
 from itertools import product
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 import redraft
 from redraft import Candidate, Task
@@ -203,6 +206,20 @@ async def test_schema_of_an_answer_is_composed():
             "q", model, lambda text: 1.0, answer={"properties": {"a": {"enum": [allowed]}}, "required": ["a"]}
         )
         assert result.parsed == {"a": written}
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_a_word_of_a_type_is_composed(ascii_only):
+    """A Literal and an Enum; the answer itself stays as it was written."""
+    composed, decomposed = forms("café")
+
+    class Drink(BaseModel):
+        a: Literal[composed]
+        b: StrEnum("Kind", {"ONE": composed})
+
+    text = json.dumps({"a": decomposed, "b": decomposed}, ensure_ascii=ascii_only)
+    result = redraft.refine_sync("q", redraft.ScriptedModel([text]), answer=Drink, max_iterations=0)
+    assert (result.parsed.a, result.parsed.b, result.value) == (composed, composed, text)
 
 
 async def test_tool_calls_of_the_candidate_are_composed():

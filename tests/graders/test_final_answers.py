@@ -45,6 +45,22 @@ WITHDRAWN = [  # texts with two marked answers, of which the second, 13, counts
     r"#### 12" + "\nActually, I forgot the last one.\n" + r"\boxed{13}",
     r"\boxed{10} or \boxed{11}? Wait, neither. \boxed{12}. No, that's not right. \boxed{13}",
     r"\boxed{12}. Wait, the old man said \"no\". So \boxed{13}",
+    r"\boxed{12} (actually, \boxed{13})",
+    r"\boxed{12}. *Wait* \boxed{13}",
+    r"\boxed{12}. Nope. \boxed{13}",
+    r"\boxed{12}. Hmm, that doesn't seem right. \boxed{13}",
+    r"\boxed{12}. Let me try a different approach. \boxed{13}",
+    r"\boxed{12}. However, this is incorrect. \boxed{13}",
+    r"\boxed{12}. Actually, 12 is too small. \boxed{13}",
+    "The answer is 12. My apologies, the answer is 13.",
+    "The answer is 12. I apologize for the confusion. The answer is 13.",
+    "The answer is 12. Upon closer inspection, the answer is 13.",
+    "The answer is 12. EDIT: the answer is 13.",
+    "The answer is 12. Never mind, the answer is 13.",
+    "The answer is 12. I mean, the answer is 13.",
+    "<answer>12</answer> Wait, I forgot one. <answer>13</answer>",
+    r"<think>So \boxed{12}?</think> The answer is \boxed{13}, which was also checked.",
+    r"It is \boxed{12}.</think>" + "\nThe answer is 13.",
 ]
 SEVERAL = [  # texts that give several answers
     r"The two roots are \boxed{12} and \boxed{13}.",
@@ -65,6 +81,12 @@ SEVERAL = [  # texts that give several answers
     r"Wait, let me think. Actually, \boxed{12} and \boxed{13}",
     r"\boxed{11}. Wait, that is wrong: \boxed{12} and \boxed{13}",
     r"\boxed{12 \text{ no, 1}}, \boxed{13}",
+    r"\boxed{12}. Wait, \boxed{13} works too.",
+    r"\boxed{12}. Actually, \boxed{13} is a solution as well.",
+    r"(a) \boxed{12} (b) Ignore the friction. \boxed{13}",
+    r"One root is \boxed{12}. By inspection, \boxed{13} fits.",
+    r"\boxed{12}. On reflection in the axis it is \boxed{13}.",
+    "<answer>12</answer> <answer>13</answer>",
 ]
 STANDING = [  # texts with one answer that stands: 13
     "The answer is 13. Wait, let me double-check: 6 + 7 = 13. Yes, in 2 steps.",
@@ -80,6 +102,12 @@ STANDING = [  # texts with one answer that stands: 13
     "#### Step 1: add\n6 + 7\n#### Step 2: check\nIt fits.\n\nThe answer is 13.",
     "#### 1. Add 6\n#### 2. Add 7\nFinal answer: 13",
     "Answer: the answer is 13",
+    "6 + 7 = 13 #### 13\nIn 2 steps.",
+    "**Final Answer**\n\n13\n\nIn 2 steps.",
+    "#### Final Answer:\n13\n\nIn 2 steps.",
+    "Final answer:\n13 apples\n\nIn 2 steps.",
+    "Tags: <answer> </answer>. <answer>\n13\n</answer> in 2 steps",
+    "<think>The answer is 12.</think>It is 13.",
     "The answer is 12. Wait, that is wrong. It is 13.",
     "The answer is 12. No, scratch that, 13.",
     "The final answer is 12, no wait, that's wrong, 13",
@@ -117,6 +145,21 @@ async def test_an_answer_that_is_only_withdrawn_is_none(text):
         assert await score_of(spec, text, "12") == 0
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{\frac{1}{2}}, which is \boxed{0.5}",
+        r"So \boxed{x = \frac12}. The answer is \boxed{\dfrac{1}{2}}",
+        "The answer is 1/2. In decimals, the answer is 0.5.",
+    ],
+)
+async def test_one_answer_in_several_spellings_is_one(text):
+    """All are equal to the reference, so no possibility is named that is wrong."""
+    assert await score_of("math", text, r"\frac{1}{2}") == 1
+    assert await score_of("math", text + r" or \boxed{3}", r"\frac{1}{2}") == 0
+    assert await score_of("math", text, "3") == 0
+
+
 async def test_lists_of_numbers_are_withdrawn_as_well():
     """The list that counts is the one after the withdrawal."""
     text = r"\boxed{1, 2}. Wait, the order is wrong: \boxed{2, 1}"
@@ -152,6 +195,24 @@ CHOICES = [
     ("Answer: A because it fits", "A"),
     ("Answer: A", "A"),
     ("The answer is A, B is wrong.", "A"),
+    ("The answer is C, and A is wrong.", "C"),
+    ("The answer is C, I think.", "C"),
+    ("Answer: C, not D", "C"),
+    ("Answer: C) A Tale of Two Cities", "C"),
+    ("Answer: C, A Tale of Two Cities", "C"),
+    ("Answer: C (A Tale of Two Cities)", "C"),
+    ("Answer: C. I am sure", "C"),
+    ("Answer: C - Germany", "C"),
+    ("So (C), not (D).", "C"),
+    ("So (C), and (D) is wrong.", "C"),
+    ("(A) and (B) are wrong, so it's (C).", "C"),
+    ("(A) and (B) are wrong, which leaves us with (C).", "C"),
+    (r"The answer is $\boxed{12}$, which is option (C).", "C"),
+    ("Only (C) is right.", "C"),
+    ("A and B have the wrong sign. Option C is correct.", "C"),
+    ("I choose C.", "C"),
+    ("The answer is (c).", "C"),
+    ("<answer>C</answer>", "C"),
 ]
 NO_CHOICES = [
     "Answer: A dog barks.",
@@ -165,6 +226,27 @@ NO_CHOICES = [
     "Are A and B wrong? Hard to say.",
     r"\boxed{A + B}",
     r"\boxed{A_1}",
+    "Answer: A or B",
+    "Answer: (A) or (B)",
+    "Answer: A, B",
+    "Answer: A, B, and C",
+    "Answer: A and C",
+    "The answer is A or maybe C.",
+    "The answer is B, or possibly (D).",
+    r"\boxed{A, C}",
+    r"\boxed{\text{A or C}}",
+    r"\boxed{\text{A}, \text{C}}",
+    "(A) or (B)",
+    "(A)\n(B)\n(C)",
+    "A\nB\nC\nD",
+    "<answer>\nA\nB\n</answer>",
+    r"\boxed{B\text{ and }C}",
+    "Answer: C D",
+    "Answer: C | D",
+    "So (B), or (C).",
+    "So (B) and (C).",
+    "C is correct? Hard to say.",
+    "Neither A nor C is correct.",
 ]
 
 
@@ -193,6 +275,11 @@ HOSTILE = {
     "quotation marks": "Answer: 1 " + '"' * 120_000 + " Answer: 2",
     "letters": "(A) and " * 25_000 + "are wrong",
     "heads": "#### " * 40_000,
+    "tags": "<answer>" * 25_000,
+    "ends of reasoning": "Answer: 1 " + "</think>" * 25_000,
+    "headings": "final answer\n" * 15_000,
+    "choices": "Answer: " + "A or " * 40_000,
+    "lines of choices": "(A) or\n" * 25_000,
 }
 
 

@@ -129,6 +129,14 @@ FOREIGN = [
     (Metric(np.float64(0.75), "clear"), 0.75, "clear"),
     (SimpleNamespace(key="k", score=1, comment="why", value=None), 1.0, "why"),
     (Dictionary(score=1), 1.0, ""),
+    (
+        SimpleNamespace(name="Factuality", score=1, metadata={"rationale": "It says so.", "choice": "A"}, error=None),
+        1.0,
+        "It says so.",
+    ),
+    (SimpleNamespace(score=0.5, reasoning="why"), 0.5, "why"),
+    ({"score": 0.5, "reasoning": "why"}, 0.5, "why"),
+    ({"score": 0.5, "comment": "why", "error": ""}, 0.5, "why"),
 ]
 
 

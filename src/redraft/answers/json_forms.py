@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from hashlib import sha256
+from itertools import islice
 from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
@@ -25,7 +26,17 @@ from ..protocols import Check, Edit
 from ..requirements.data import JsonSchema, canonical_json, is_schema
 from ..text import strip_control_sequences
 from .base import EXPECTED, InvalidAnswer
-from .json_text import is_json, member_texts, read_json, repaired_json, without_fence, wrapper_contents
+from .json_text import (
+    composed_json,
+    is_json,
+    json_in_texts,
+    member_texts,
+    read_json,
+    repaired_json,
+    with_pieces,
+    without_fence,
+    wrapper_contents,
+)
 from .schemas import endpoint_schema, prompt_schema, resolve_root, wrap_schema, wrapper_key, wrapper_names
 
 T = TypeVar("T")
@@ -34,7 +45,8 @@ MAX_ERRORS = 20  # errors of an answer that are listed
 MAX_ERROR_CHARS = 300
 MAX_VALUE_CHARS = 80  # characters of a wrong value in an error
 TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"))  # without these, any type is valid
-MAX_MEMBERS = 10  # of an object that is not valid, which are looked at for one that is
+MAX_MEMBERS = 10  # of an answer that is not valid, which are looked at for one that is
+MAX_TEXTS = 1000  # of an answer that are read as JSON at once
 EXTRA_HINT = "pip install 'redraft[typed]'"
 
 
@@ -196,14 +208,33 @@ class JsonAnswer(ABC, Generic[T]):
             whole = repaired_json(text)
         if whole is None or not is_json(whole):
             return
-        texts = [("", self._without_wrapper(whole, read_json(whole))), ("", whole), *self._wrapper_contents(whole)]
-        wrapper, valid = next((each for each in texts if self._is_valid(each[1])), ("", text))
+        step, valid = next((each for each in self._readings(whole) if self._is_valid(each[1])), ("", text))
         if valid == text:
             return
         around = not is_clean and not (given.startswith(("{", "[")) and given.endswith(("}", "]")))
         syntax = "removed the text around the JSON" if around else "" if is_clean else "repaired the JSON syntax"
-        notes = (syntax, "doubled single backslashes" if doubled != given else "", wrapper and f"took the answer out of {wrapper}")
+        notes = (syntax, "doubled single backslashes" if doubled != given else "", step)
         yield Edit(valid, " and ".join(filter(None, notes)) or "removed the text around the JSON", lossy=around)
+
+    def _readings(self, text: str) -> Iterator[tuple[str, str]]:
+        """Yield the values that a JSON text may mean, each with the step that leads to it, or ""."""
+        yield "", self._without_wrapper(text, read_json(text))
+        yield "", text
+        for wrapper, content in self._wrapper_contents(text):
+            yield f"took the answer out of {wrapper}", content
+        yield "read JSON in texts", self._with_texts_read(text)
+
+    def _with_texts_read(self, text: str) -> str:
+        """Return a JSON text with objects and lists for the texts that hold them: of many for all, else where errors get fewer."""
+        found = [*islice(json_in_texts(text), MAX_TEXTS)]
+        if len(found) > MAX_MEMBERS:
+            return with_pieces(text, found)
+        nearness = self._error_of(text).nearness
+        for piece in reversed(found):
+            changed = with_pieces(text, [piece])
+            if (nearer := self._error_of(changed).nearness) > nearness:
+                text, nearness = changed, nearer
+        return text
 
 
 @fingerprint_name("typed_answer")
@@ -289,6 +320,8 @@ class TypedAnswer(JsonAnswer[T]):
         try:
             validated: T = self.adapter.validate_json(text.encode("utf-8", "surrogatepass"), context=self.context)
         except ValidationError as error:
+            if (composed := composed_json(text)) != text:  # a Literal or an Enum compares texts
+                return self._validate(composed, value)
             found = error.errors(include_url=False, include_context=False)
             raise invalid_answer([_error_line(each) for each in found[:MAX_ERRORS]], len(found)) from None
         except Exception as error:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from ..json_repair import JsonRepair, UnrepairableError, double_backslashes
 from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, nesting_depth, reject_constant, reject_duplicate_keys
+from ..text import compose_nfc
 
 MAX_ANSWER_CHARS = 2_000_000  # a longer answer is not read
 MAX_REPAIR_CHARS = 200_000  # a longer text is not repaired
@@ -26,6 +27,7 @@ FENCE_START = re.compile(r"(```++|~~~++)[^\n`]*+\n")
 BLOCK = re.compile(r"^[ \t]*+(```++|~~~++)[^\n`]*+\n(.*?)(?:^[ \t]*+\1[ \t]*+$|\Z)", re.DOTALL | re.MULTILINE)
 BRACKETS = re.compile(r"[{}\[\]]")
 BETWEEN = re.compile(r"[\s,:]*+")
+TEXT_OR_KEY = re.compile(r'("(?:[^"\\]++|\\.)*+")\s*+(:)?')
 OPENING = re.compile(r"[{\[]")
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
 EMBEDDED_AFTER = ("(", '"', "'", "\\", "“", "‘")  # a value that follows one of these is part of something else
@@ -86,6 +88,34 @@ def member_texts(text: str) -> dict[str, str]:
         members[key] = text[start:end]
         at = _next_token(text, end)
     return members
+
+
+def composed_json(text: str) -> str:
+    """Return JSON with its texts in the composed form of Unicode, and the rest as it is."""
+    if text.isascii() and "\\u" not in text:
+        return text
+    return TEXT_OR_KEY.sub(lambda match: _composed_text(match[1]) + match[0][len(match[1]) :], text)
+
+
+def _composed_text(text: str) -> str:
+    return json.dumps(compose_nfc(json.loads(text)), ensure_ascii=False)
+
+
+def json_in_texts(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the texts in JSON that hold an object or a list: where each begins and ends, and the JSON in it."""
+    for match in TEXT_OR_KEY.finditer(text):
+        content = "" if match[2] else json.loads(match[1]).strip()
+        if content[:1] in {"{", "["} and is_json(content := double_backslashes(content)):
+            yield *match.span(1), content
+
+
+def with_pieces(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
+    """Return a text in which each piece takes the place from its first number to its second; the pieces are in order."""
+    parts, at = [], 0
+    for start, end, content in pieces:
+        parts += [text[at:start], content]
+        at = end
+    return "".join([*parts, text[at:]])
 
 
 def _next_token(text: str, at: int) -> int:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
 RESULT_FIELDS = ("score", "reason", "actions", "done", "criteria", "nearness", "metadata")  # of a mapping that a function returns
-REASON_KEYS = ("comment", "explanation", "rationale")  # in which evaluators of other libraries give the reason
+REASON_KEYS = ("comment", "explanation", "rationale", "reasoning")  # in which evaluators of other libraries give the reason
 FOREIGN_KEYS = {  # of the results of openevals, LangSmith, Braintrust, Phoenix and promptfoo; all but the reason are left out
     *REASON_KEYS, "correction", "error", "evaluator_info", "extra", "feedback_config", "key", "label", "name", "pass",
     "source_run_id", "target_run_id", "value",
@@ -228,7 +228,9 @@ def as_feedback(result: Any, name: str) -> Feedback:
         case Mapping():
             return _feedback_from_mapping(result, name)
         case object(score=score) if not isinstance(result, type):
-            reasons = (getattr(result, key, None) for key in ("reason", *REASON_KEYS))
+            details = getattr(result, "metadata", None)  # of autoevals, with the rationale
+            reasons = [getattr(result, key, None) for key in ("reason", *REASON_KEYS)]
+            reasons += [details.get(key) for key in REASON_KEYS] if isinstance(details, Mapping) else []
             reason = next((each for each in reasons if isinstance(each, str)), "")
             return _feedback_from_mapping({"score": score, "reason": reason, "error": getattr(result, "error", None)}, name)
     raise TypeError(
@@ -254,7 +256,7 @@ def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
         )
     if not result.keys() & {"score", "actions", "done"}:
         raise ValueError(f"grader {name!r} returned a mapping without a score, got {checks.format_value(result)}")
-    if result.get("error") is not None:
+    if result.get("error") not in {None, ""}:
         raise ValueError(f"grader {name!r} returned an error: {checks.format_value(result['error'])}")
     fields = {key: value for key in RESULT_FIELDS if (value := plain_scalar(result.get(key))) is not None}
     for key in REASON_KEYS:

@@ -18,39 +18,50 @@ from typing import TypeAlias
 _BOX = re.compile(r"\\f?box(?:ed)?\s?\{")
 _BRACE = re.compile(rf"{_BOX.pattern}|\\.|[{{}}]", re.DOTALL)
 _REST_OF_LINE = r"(?=[ \t*_]*([^\r\n]{1,500}))"
-_HEADING = r"(?:step|part|case|section|question|problem|example)\b|\d{1,2}[.)][ \t]+\S"
+_HEADING = r"(?:step|part|case|section|question|problem|example)\b|(?:final\s)?(?:answer|solution)[\s*_:]*$|\d{1,2}[.)][ \t]+\S"
+_FINAL = "final (?:answer|result)"
+_LINE_MARKER = re.compile(rf"(?<!\S)####(?!#)[ \t*_]*+(?!(?i:{_HEADING}))([^\r\n]{{1,500}})", re.MULTILINE)
 _ANSWER_MARKERS = (
-    re.compile(rf"^[ \t]*####(?!#)[ \t*_]*+(?!(?i:{_HEADING}))([^\r\n]{{1,500}})", re.MULTILINE),
-    re.compile(rf"\bfinal (?:answer|result)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_REST_OF_LINE}", re.IGNORECASE),
+    re.compile(r"<answer>(.{1,500}?)</answer>", re.IGNORECASE | re.DOTALL),
+    _LINE_MARKER,
+    re.compile(
+        rf"(?:\b{_FINAL}\b[*_ \t]*(?:is|are|:|=)[ \t:]*|^[#*_ \t]{{0,8}}{_FINAL}[*_ \t:]{{0,8}}\r?\n\s{{0,4}}){_REST_OF_LINE}",
+        re.IGNORECASE | re.MULTILINE,
+    ),
     re.compile(rf"\b(?:answer|result|solution)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_REST_OF_LINE}", re.IGNORECASE),
 )
 _FILLER = re.compile(r"\W*(?:(?:so|the|my|our|that|final|correct|right)\W+)*", re.IGNORECASE)
 _GAP = r"[\s,.!\u2026\u2013\u2014-]{1,4}"
 _IS_WRONG = (
     r"(?:(?:['\u2019]s|\s+is|\s+was)\s+(?:\w{1,12}\s+)?(?:wrong|incorrect|mistaken|not\s+(?:right|correct)|an?\s+(?:mistake|error))"
-    r"|\s+(?:isn['\u2019]t|wasn['\u2019]t|can['\u2019]?t\s+be|cannot\s+be)\s+(?:\w{1,12}\s+)?(?:right|correct))\b"
+    r"|\s+(?:isn['\u2019]t|wasn['\u2019]t|can['\u2019]?t\s+be|cannot\s+be|(?:doesn['\u2019]t|does\s+not)\s+(?:seem|look))"
+    r"\s+(?:\w{1,12}\s+)?(?:right|correct))\b"
 )
 _WITHDRAWAL = re.compile(  # at the beginning of a clause, outside quotation marks
     rf"""
     "[^"\n]{{0,300}}" | \u201c[^\u201d\n]{{0,300}}\u201d
-    | (?:\A | [.,;!?\n\u2026\u2013\u2014\u3002\uff0c\uff01\uff1f$}}\]] | \s-\s) [\s*_>]{{0,8}}+ (?=[a-z])
-    (?:(?:but|oh|hm+|ah|okay|ok|so|well){_GAP})?
+    | (?:\A | [.,;!?()\n\u2026\u2013\u2014\u3002\uff0c\uff01\uff1f$}}\]] | \s-\s) [\s*_>]{{0,8}}+ (?=[a-z])
+    (?:(?:but|however|oh|hm+|ah|okay|ok|so|well){_GAP})?
     (?P<words>
       (?P<final>(?:(?:wait|no|oops|hm+|hold\s+on|actually|sorry){_GAP}){{1,3}}(?:that|this|it|my\s+answer){_IS_WRONG}
         | (?:scratch|strike)\s+that\b | i\s+(?:have\s+)?made\s+an?\s+(?:\w{{1,12}}\s+)?(?:mistake|error)\b | i\s+was\s+wrong\b
         | correction\s*: | (?:w?h?oops)\b)
-      | wait(?=\s*(?:[,.!?:;\u2026\u2013\u2014-]|\Z|\n)|\s+(?:no|actually|that|this|let|but|i)\b) | hold\s+on\b | hang\s+on\b
-      | actually\b | no(?=\s*[,.:;!\u2013\u2014]|\s+wait\b) | sorry\b | on\s+second\s+thoughts?\b | my\s+(?:mistake|error|bad)\b
+      | wait(?=\s*(?:[,.!?:;*_\u2026\u2013\u2014-]|\Z|\n)|\s+(?:no|actually|that|this|let|but|i)\b) | hold\s+on\b | hang\s+on\b
+      | actually\b | no(?:pe)?(?=\s*[,.:;!\u2013\u2014]|\s+wait\b) | (?:i['\u2019]m\s+)?sorry\b
+      | (?:my\s+)?apologies\b | i\s+apologi[sz]e\b | edit\s*: | on\s+second\s+thoughts?\b
+      | (?:up)?on\s+(?:review|re-?examination|(?:closer|further|careful)\s+(?:review|inspection|examination|reflection|thought))\b
+      | i\s+mean\b | rather\s*, | never\s*mind\b | (?:ignore|disregard)\s+(?:that|my)\b | my\s+(?:mistake|error|bad)\b
       | (?:that|this|it|which){_IS_WRONG} | correct(?:ion|ing|ed)\b | (?:my\s+)?(?:revised|corrected)\b
       | i\s+(?:misread|misunderstood|miscounted|miscalculated|forgot|overlooked)\b
       | (?:let\s+me|let['\u2019]s|let\s+us|i\s+(?:need|have|must|should|will|want)(?:\s+to)?|i['\u2019]ll)\s+(?:\w{{1,12}}\s+)?
         (?:re-?(?:check|do|calculate|compute|consider|count|examine|evaluate|think|verify|work|solve|read)|double[\s-]check|correct
-          |fix\s+(?:this|that|it)|revise|try\s+again|start\s+over)\b
+          |fix\s+(?:this|that|it)|revise|try\s+(?:again|(?:an?)other|a\s+different)|start\s+over)\b
     ) | (?P<chinese>\u7b49\u7b49|\u7b49\u4e00\u4e0b|\u4e0d\u5bf9|\u4e0d\u5c0d|\u9519\u4e86|\u66f4\u6b63)
+    | (?P<thought></think(?:ing)?>)
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_ADDS = re.compile(r"\b(?:also|another|the other|one more|as well|too)\b", re.IGNORECASE)  # an answer beside the one before
+_ADDS = re.compile(r"\b(?:also|another|the other|one more|as well|too(?! [a-z]))\b", re.IGNORECASE)  # to the answer before
 _SENTENCE = re.compile(r"[.;!?](?=\s|\Z)|[\u3002\uff01\uff1f]")
 _MATH = re.compile(r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[([^\n]{1,500}?)\\\]")
 _LATEX_STYLE = re.compile(
@@ -60,16 +71,31 @@ _AFTER_LETTER = (  # not another letter, an operator or, after an article, a wor
     r"(?=$|[^\w'\u2019])(?!\s*[=<>+*/^\\])"
     r"(?!(?<=[AI])\s+(?!(?:because|since|as|for|so|and|or|is|in|which|that|from|due|by|with|while|but|not|if|only|here)\b)[a-z])"
 )
-_CHOICE = re.compile(rf"\W*(?:(?i:option|choice)\s+)?\W*([A-J]){_AFTER_LETTER}")
+_CHOICE = re.compile(rf"\W*(?:(?i:option|choice)\s+)?\W*([A-J]){_AFTER_LETTER}|\W*\(([a-j])\)\W*\Z")
 _RULED_OUT = (
     r"\)?(?:[ \t,]{1,3}(?:(?:and|or)[ \t]{1,3})?\(?[A-J]\)?){0,9},?[ \t]{1,3}(?:is|are|can|must|would)[ \t]{1,3}"
     r"(?:\w{1,12}[ \t]{1,3})?(?:wrong|incorrect|false|not|ruled|eliminated|excluded|impossible)\b"
 )
-_CHOICE_LINE = re.compile(rf"^[ \t*_]*(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)(?!{_RULED_OUT})", re.MULTILINE)
+_ANOTHER_CHOICE = (  # "A or B", "A, B"; not "A, B is wrong", nor "A, I think"
+    r"[)\]}{* \t]{0,6}(?:(?:, {0,3})?(?:or|OR) {1,3}(?:\w{1,12} {1,3})?[^\w\n]{0,3}([A-HJ]|I(?! +[a-z]))(?![\w'\u2019])"
+    r"|(?<= )([A-J])(?=(?: [A-J]){0,9}\W*\Z)"
+    rf"|(?:[,&;|]|(?:, {{0,3}})?(?:and|AND) )[^\w\n]{{0,6}}([A-J])(?![\w'\u2019]|\)? +(?!(?:and|or)\b)\w\w|{_RULED_OUT}))"
+)
+_ANOTHER = re.compile(_ANOTHER_CHOICE)
+_CHOICE_LINE = re.compile(
+    rf"^[ \t*_]*(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)(?!{_RULED_OUT})(?![ \t]*{_ANOTHER_CHOICE})", re.MULTILINE
+)
 _CONCLUSION = re.compile(
-    r"\b(?i:so|thus|hence|therefore|leaving|leaves|(?:correct|right|best)[ \t](?:option|choice)[ \t]is)[,:]?\s{1,3}"
-    r"(?i:(?:it|that|this)\s(?:is|must\sbe)\s|the\s(?:(?:correct|right|best)\s)?(?:option|choice)\s(?:is|must\sbe)\s)?(?i:option\s|choice\s|only\s)?"
-    r"(?:\(([A-J])\)|([A-J])(?=[ \t]*(?:[.!\r\n]|\Z)))(?![ \t]*(?:or|and|,|/|&)[ \t]*\(?[A-J]\b)"
+    r"\b(?i:so|thus|hence|therefore|leaving|leaves|I\s(?:choose|pick|select)|(?:correct|right|best)\s(?:option|choice)\sis"
+    r"|which\s(?:is|matches|corresponds\sto)(?=\s(?:option|choice)\b))[,:]?\s{1,3}(?i:us\s(?:with\s)?)?"
+    r"(?i:(?:it|that|this)(?:['\u2019]s|\s(?:is|must\sbe))\s|the\s(?:(?:correct|right|best)\s)?(?:option|choice)\s(?:is|must\sbe)\s)?(?i:option\s|choice\s|only\s)?"
+    r"(?:\(([A-J])\)|([A-J])(?=[ \t]*(?:[.!\r\n]|\Z)))"
+    rf"(?!{_ANOTHER_CHOICE})"
+)
+_CALLED_RIGHT = re.compile(
+    r"(?:^|[.:;]\s)[ \t*_]{0,3}(?:(?i:option|choice|only)\s)?[*_(]{0,3}([A-J])[)*_]{0,3}\s(?:is|must\sbe)\s(?:the\s)?(?:only\s)?"
+    r"(?:correct|right|best)\b(?![^.\n]{0,20}\?)",
+    re.MULTILINE,
 )
 _VULGAR_FRACTIONS = "\u00bc-\u00be\u2150-\u215e"
 _POWER = "[-+\u2212]?\\d{1,3}"
@@ -123,7 +149,7 @@ def boxed_answers(text: str) -> list[str]:
 def marked_answers(text: str) -> list[str]:
     r"""Return the different answers that are marked as such, by the strongest marker that occurs.
 
-    The markers, strongest first: \boxed, #### (of several such lines the last), "the final answer is", "the answer is".
+    The markers, strongest first: \boxed, <answer>, #### (of several the last), "the final answer is", "the answer is".
     """
     return next((list(dict.fromkeys(answers)) for answers in _answers_by_marker(text) if answers), [])
 
@@ -133,7 +159,7 @@ def _answers_by_marker(text: str) -> Iterator[list[str]]:
     yield boxed_answers(text)
     for marker in _ANSWER_MARKERS:
         answers = list(_answers_after(marker, text))
-        yield answers[-1:] if marker is _ANSWER_MARKERS[0] else answers
+        yield answers[-1:] if marker is _LINE_MARKER else answers
 
 
 def _answers_after(marker: re.Pattern[str], text: str) -> Iterator[str]:
@@ -150,17 +176,21 @@ def standing_text(text: str) -> str:
 
     A withdrawal is a clause that begins with words such as "wait", "actually", "no,", "correction" or "let me recheck", outside
     quotation marks. It withdraws nothing if the next answer is said to be one more ("also", "another"), or if no answer is marked
-    after it, unless it says outright that the answer is wrong ("wait, that is wrong", "scratch that").
+    after it, unless it says outright that the answer is wrong ("wait, that is wrong", "scratch that"). The end of reasoning
+    (</think>) withdraws all before it.
     """
     marks = sorted(match.span() for marker in (_BOX, *_ANSWER_MARKERS) for match in marker.finditer(text))
     starts = [start for start, _ in marks]
     for match in reversed([*_WITHDRAWAL.finditer(text, starts[0])] if starts else []):
-        at = max(match.start("words"), match.start("chinese"))  # -1: a quotation
+        at = max(map(match.start, ("words", "chinese", "thought")))  # -1: a quotation
         following = bisect_left(starts, at)
         if following == len(marks):
-            withdrawn = match["final"]
+            withdrawn = match["final"] or match["thought"]
         else:
-            withdrawn = at >= 0 and not _ADDS.search(text, max(match.end(), starts[following] - 60), marks[following][1] + 6)
+            start, end = marks[following]
+            sentence_end = _SENTENCE.search(text, end, end + 60)
+            around = max(match.end(), start - 60), sentence_end.start() if sentence_end else end + 60
+            withdrawn = match["thought"] or (at >= 0 and not _ADDS.search(text, *around))
         if withdrawn:
             return text[at:]
     return text
@@ -187,13 +217,26 @@ def without_style(text: str) -> str:
 
 
 def choices(text: str) -> set[str]:
-    """Return the letters A-J that a text chooses: marked, concluded ("so (C)"), alone, or at the start of a line ("B) ...")."""
+    """Return the letters A-J that a text chooses.
+
+    That are those that it marks; else those that it concludes ("so (C)"), calls right ("C is correct"), or begins a line with.
+    """
     text = standing_text(text)
     for answers in _answers_by_marker(text):
-        if marked := {m[1] for answer in answers if (m := _CHOICE.match(without_style(answer)))}:
+        if marked := set().union(*map(_chosen_letters, map(without_style, answers))):
             return marked
-    concluded, lines = ({next(filter(None, m.groups())) for m in form.finditer(text)} for form in (_CONCLUSION, _CHOICE_LINE))
-    return concluded or lines
+    forms = (_CONCLUSION, _CALLED_RIGHT, _CHOICE_LINE)
+    found = ({next(filter(None, match.groups())) for match in form.finditer(text)} for form in forms)
+    return next(filter(None, found), set())
+
+
+def _chosen_letters(answer: str) -> set[str]:
+    """Return the letter that an answer begins with, and the one beside it ("A or B")."""
+    answer = " ".join(answer.split())
+    if not (first := _CHOICE.match(answer)):
+        return set()
+    another = _ANOTHER.match(answer, first.end())
+    return {letter.upper() for letter in (*first.groups(), *(another.groups() if another else ())) if letter}
 
 
 Number: TypeAlias = tuple[Fraction, bool]

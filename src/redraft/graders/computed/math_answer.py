@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 from ... import checks
 from ...compute.pool import run, run_on_texts
@@ -24,6 +24,7 @@ from .base import binary_feedback, preview, reference_of, with_composed_texts
 from .math_worker import equal_as_mathematics
 
 MAX_EXPRESSION_CHARS = 400  # a longer expression is compared as text only
+MAX_SPELLINGS = 5  # marked answers of a text that are compared each
 
 _LETTER = re.compile(r"\W*([A-Ja-j])\W*")
 _COMMAND = r"\\(?:text|mathrm|textbf|mbox|operatorname|begin|end)\s?\{[^{}]{0,100}\}|\\[A-Za-z]+"
@@ -52,10 +53,10 @@ class Math:
 
     The answer is what the text marks (\boxed{...}, "####", "the final answer is", "the answer is"); else the text itself if it is
     one short expression; else its last formula, equation or number. Several different marked answers are compared together, as a
-    list ("2, 3"), so an answer that names every possibility is wrong; of several with a withdrawal between them ("wait", "no,"),
-    the last counts (see `answers.standing_text`). A reference that is a letter from A to J is a choice.
-    math-verify and sympy compare LaTeX or plain notation; nothing is ever evaluated as code. `seconds` (0.1 to 60) limits one
-    comparison. Reads `reference`; needs the extra `math`.
+    list ("2, 3"), so an answer that names every possibility is wrong, and one that is right in several spellings (1/2 and 0.5) is
+    right; of several with a withdrawal between them ("wait", "no,"), the last counts (see `answers.standing_text`). A reference
+    that is a letter from A to J is a choice. math-verify and sympy compare LaTeX or plain notation; nothing is ever evaluated as
+    code. `seconds` (0.1 to 60) limits one comparison. Reads `reference`; needs the extra `math`.
     """
 
     seconds: float = 5.0
@@ -73,17 +74,25 @@ class Math:
         if letter := _LETTER.fullmatch(without_style(expected)):
             letters = await self._run(_named_choices, candidate.text, expected, letter[1].upper())
             return _choice_feedback(letters, letter[1].upper())
-        answer = await self._run(final_answer, candidate.text)
+        answers = await self._run(final_answers, candidate.text)
+        answer = ", ".join(answers)
         if not answer:
             return binary_feedback(ok=False, reason="there is no final answer in the text", action=STATE_ANSWER_ACTION)
-        equal = await self._run(equal_as_text_or_number, answer, expected)
-        if equal is None:
-            equal = await self._equals(_brace_products(_strip_unit(answer, expected)), _brace_products(expected))
+        equal = await self._is_equal(answer, expected)
+        if equal is False and 1 < len(answers) <= MAX_SPELLINGS:  # one answer in several spellings: 1/2 and 0.5
+            equals = [await self._is_equal(each, expected) for each in answers]
+            equal = next((found for found in (False, None) if found in equals), True)
         if equal is None:
             return Feedback(None, f"whether {preview(answer)} is right could not be found out within {self.seconds:g} s")
         return binary_feedback(
             equal, f"the final answer is {preview(answer)}, which is {'right' if equal else 'wrong'}", CHECK_ANSWER_ACTION
         )
+
+    async def _is_equal(self, answer: str, expected: str) -> bool | None:
+        equal = await self._run(equal_as_text_or_number, answer, expected)
+        if equal is None:
+            equal = await self._equals(_brace_products(_strip_unit(answer, expected)), _brace_products(expected))
+        return cast("bool | None", equal)
 
     async def _run(self, function: Callable[..., Any], *texts: str) -> Any:
         return await run_on_texts(function, *texts, failure_text=f"{self.name} could not be computed")
@@ -129,10 +138,17 @@ def _choice_feedback(letters: list[str], letter: str) -> Feedback:
 
 
 def final_answer(text: str) -> str:
-    """Return the final expression of a text; "" if there is none."""
+    """Return the final expression of a text, of several marked ones the list; "" if there is none."""
+    return ", ".join(final_answers(text))
+
+
+def final_answers(text: str) -> list[str]:
+    """Return the different answers that a text marks, else the one final expression."""
     text = standing_text(text)
-    if answers := marked_answers(text):
-        return ", ".join(answers)
+    return marked_answers(text) or [_last_expression(text)]
+
+
+def _last_expression(text: str) -> str:
     bare = text.strip()
     if len(bare) <= MAX_EXPRESSION_CHARS and "\n" not in bare and not _has_prose(bare):
         return _right_side(bare.strip("$"))
