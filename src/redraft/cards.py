@@ -129,6 +129,8 @@ class Card:
         if (clusters := self.headline.clusters) is not None:
             rows = pluralize(self.headline.n, "row")
             lines.append(f"{rows} of {pluralize(clusters, 'cluster')}: rows with the same ID or task count as one cluster")
+            if clusters < MIN_ROWS:
+                lines.append(f"fewer than {MIN_ROWS} prove nothing: more of them, or -c cluster=COLUMN if a column tells better")
         return "; ".join(lines)
 
     def summary(self) -> str:

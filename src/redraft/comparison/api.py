@@ -99,7 +99,7 @@ async def compare(
     else:
         sides = [read_results(source, score=score, columns=result_columns) for source in (a, b)]
         if graders is None:
-            lower = [is_lower_better(side.score_name, stated=lower_is_better) for side in sides]
+            lower = [is_lower_better("" if side.is_own_grade else side.score_name, stated=lower_is_better) for side in sides]
             options = replace(options, lower_is_better=any(lower))
         if labels is not None or graders is not None:
             sides = [results.with_tasks() for results in sides]

@@ -68,6 +68,12 @@ class RunResults:
     skipped: tuple[str, ...] = ()
     read_task: Callable[[Mapping[str, Any]], Task | None] | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def is_own_grade(self) -> bool:
+        """Whether the score is that of a grader in an output of `redraft batch`, of which higher ones are better."""
+        reason = self.score_name.removesuffix("_score") + "_reason"
+        return self.form == "redraft" and any(reason in row.values for row in self.rows[:1])
+
     def without_scores_of_blanks(self) -> RunResults:
         """Return the results without the scores of blank answers, unless the run has no other answers: then they are unknown."""
         if all(is_blank(row.text) for row in self.rows if row.text is not None):
