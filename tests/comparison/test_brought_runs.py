@@ -261,6 +261,17 @@ def test_a_value_on_another_scale_leaves_its_row_out(values, numbers, words):
     assert words in results.skipped[0]
 
 
+@pytest.mark.parametrize(
+    ("a", "b"), [(["6/10", "7/10"], [6, 8]), (["60%"] * 2, ["60", "70"]), ([7, 8], [True, False]), (["pass", 0.5], [0.5, 2])]
+)
+def test_runs_on_two_scales_are_not_compared(a, b):
+    """A share and a number of another scale make no difference, in either order."""
+    for runs in ((a, b), (b, a)):
+        with pytest.raises(ConfigError, match="shares from 0 to 1, such as .*, and 'rows' scores on another scale, such as"):
+            compare_sync(*map(scored, runs))
+    assert compare_sync(scored(["60%", "pass"]), scored([0.5, 0.75])).difference.rows == 2
+
+
 # ---- folders of samples whose IDs begin again
 
 

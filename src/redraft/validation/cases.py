@@ -188,10 +188,10 @@ def better_of_two(ranks: Sequence[int] | None) -> str:
 
 # --- the direction of a scale -------------------------------------------------------------------------------------------------
 
-LOWER_IS_BETTER = (
-    "wer cer ter mer perplexity ppl loss nll bpb bits_per_byte brier ece mae mse rmse error errors distance latency duration ttft "
-    "seconds cost toxicity toxic hallucination bias"
-).split()
+LOWER_IS_BETTER = re.compile(
+    "_(?:wer|cer|ter|mer|perplexity|ppl|loss|nll|bpb|bits_per_byte|brier|ece|mae|mse|rmse|errors?|distance|latency|duration|ttft"
+    "|seconds|cost|toxicity|toxic|hallucination|bias)_"
+)
 """Words in the names of measures whose lower values are usually better."""
 DIRECTION_OPTIONS = "by --lower-is-better or --higher-is-better (from Python: lower_is_better=True or False)"
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
@@ -203,7 +203,7 @@ def is_lower_better(name: str, *, stated: bool | None, way: str = DIRECTION_OPTI
     Raises ConfigError if nothing is stated and the name says that lower may be better. `way` is how to state it.
     """
     words = f"_{'_'.join(WORD.findall(name)).lower()}_"
-    if stated is None and any(f"_{word}_" in words for word in LOWER_IS_BETTER):
+    if stated is None and LOWER_IS_BETTER.search(words):
         raise ConfigError(f"lower may be better for {format_value(name, 80)}: say which it is, {way}")
     return bool(stated)
 
