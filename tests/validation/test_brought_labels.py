@@ -294,6 +294,17 @@ def test_a_row_without_ratings_is_left_out():
     assert "2 answers, and there are 0 scores" in found.skipped_rows[0].message
 
 
+@pytest.mark.parametrize("odd", [["4", "N/A"], [4, 5, 3], ["A", "B"], [4, {"Rating": 5}], "none given"])
+def test_a_row_with_other_ratings_is_left_out(odd):
+    """One odd row does not make votes of the scores of the others; where most rows are odd, or may be votes, they are no scores."""
+    good = [{"prompt": f"q{n}", "responses": ["x", "y"], "ratings": [5, n % 5]} for n in range(6)]
+    found = read_cases([*good, {**good[0], "prompt": "q", "ratings": odd}])
+    assert (found.kind, len(found.cases), len(found.skipped_rows)) == ("pair", 6, 1)
+    assert any("a score of each answer" in note for note in found.column_notes)
+    votes = [{**row, "ratings": [2, 2] if n % 2 else [2, 1, 2]} for n, row in enumerate(good)]
+    assert {case.ranks for case in read_cases(votes).cases} == {(1, 0)}
+
+
 def test_what_may_be_two_votes_is_asked_back():
     """Two numbers 1 and 2 for two answers are either; both answers to the question work."""
     rows = [{"prompt": f"q{n}", "responses": ["x", f"y{n}"], "ratings": r} for n, r in enumerate([[1, 2], [2, 2], [1, 1]])]
