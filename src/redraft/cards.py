@@ -134,6 +134,9 @@ class Card:
         if (clusters := self.headline.clusters) is not None:
             rows = pluralize(self.headline.n, "row")
             lines.append(f"{rows} of {pluralize(clusters, 'cluster')}: rows with the same ID or task count as one cluster")
+            if clusters < MIN_ROWS:
+                way = "if rows are independent, -c cluster=COLUMN names what tells them apart"
+                lines.append(f"fewer than {MIN_ROWS} prove nothing; {way}")
         return "; ".join(lines)
 
     def summary(self) -> str:

@@ -166,8 +166,22 @@ def test_missing_rows_of_another_scale_count_as_the_highest_where_lower_is_bette
     assert report.worst_case.mean_b == pytest.approx((20 * 5 + 20 * 7) / 40)
 
 
-def test_the_direction_of_own_grades_is_known():
-    """Scores of graders are never turned round."""
+GRADERS = ["--grader", "own.py:toxicity", "--grader", "own.py:latency"]
+
+
+def test_the_direction_of_own_grades_is_known(tmp_path, monkeypatch, capsys):
+    """Scores of graders are never turned round, nor asked back by their names; other columns of the same file are."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text("def toxicity(text):\n    return min(1.0, len(text) / 50)\n\n\ndef latency(text):\n    return 0.5\n")
+    for run, rows in (("a", WHOLE), ("b", RISEN)):
+        write(f"{run}.jsonl", scored(rows, "wer"))
+        assert main(["batch", f"{run}.jsonl", "-o", f"{run}2.jsonl", "--mode", "grade", *GRADERS]) == 0
+    for score in ("", "toxicity_score", "latency_score"):
+        assert main(["compare", "a2.jsonl", "b2.jsonl", *(["--score", score] if score else [])]) == 0
+    capsys.readouterr()
+    for score in ("wer", "cost"):
+        assert main(["compare", "a2.jsonl", "b2.jsonl", "--score", score]) == 2
+        assert f"lower may be better for {score!r}" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="lower_is_better"):
         compare_sync(scored(WHOLE), scored(RISEN), graders="fuzzy", lower_is_better=True)
 
@@ -185,12 +199,14 @@ READ = {
     "Y and N": (["Y", "N"], [1, 0]),
     "T and F": (["T", "F"], [1, 0]),
     "percent": (["60%", "7.5 %", "100%"], [0.6, 0.075, 1]),
-    "fractions": (["6/10", "7 / 10", "3 out of 4"], [0.6, 0.7, 0.75]),
+    "percent with commas": (["62,5 %", "7,25%", "100%"], [0.625, 0.0725, 1]),
+    "fractions": (["6/10", "7 / 10", "3 out of 4", "1 of 2", "7,5/10"], [0.6, 0.7, 0.75, 0.5, 0.75]),
     "words, and shares beside them": (["correct", 0.5, "0.25", None, ""], [1, 0.5, 0.25, None, None]),
     "percent, and shares": (["60%", 0.5], [0.6, 0.5]),
     "numbers": (["7", 8, "9.5"], [7, 8, 9.5]),
     "decimal commas": (["0,5", "0,75", "1,0"], [0.5, 0.75, 1]),
     "decimal commas on a larger scale": (["3,4", "4,05"], [3.4, 4.05]),
+    "decimal commas with two digits": (["8,5", "7,25"], [8.5, 7.25]),
     "a minus": (["-0.5", -1], [-0.5, -1]),
 }
 REFUSED = {
@@ -243,6 +259,17 @@ def test_a_value_on_another_scale_leaves_its_row_out(values, numbers, words):
     results = read_results(scored(values))
     assert [row.score for row in results.rows] == numbers
     assert words in results.skipped[0]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(["6/10", "7/10"], [6, 8]), (["60%"] * 2, ["60", "70"]), ([7, 8], [True, False]), (["pass", 0.5], [0.5, 2])]
+)
+def test_runs_on_two_scales_are_not_compared(a, b):
+    """A share and a number of another scale make no difference, in either order."""
+    for runs in ((a, b), (b, a)):
+        with pytest.raises(ConfigError, match="shares from 0 to 1, such as .*, and 'rows' scores on another scale, such as"):
+            compare_sync(*map(scored, runs))
+    assert compare_sync(scored(["60%", "pass"]), scored([0.5, 0.75])).difference.rows == 2
 
 
 # ---- folders of samples whose IDs begin again
@@ -384,8 +411,10 @@ def test_columns_of_other_programs_are_known(program):
 
 
 def test_a_column_of_correct_answers_is_no_score():
-    with pytest.raises(ConfigError, match="no column is known to be the score"):
-        read_results([{"id": 1, "correct": "B"}, {"id": 2, "correct": "Paris"}])
+    """Neither as texts nor as the numbers of options."""
+    for answers in (["B", "Paris"], ["A", "C"], [0, 3], ["1", "2"]):
+        with pytest.raises(ConfigError, match="no column is known to be the score"):
+            read_results([{"id": n, "correct": answer} for n, answer in enumerate(answers)])
 
 
 # ---- intervals

@@ -69,8 +69,21 @@ REPEATS = {
         12,
     ),
     "no ID": (lambda rows: [{**row, "id": None, "day": k} for k in range(4) for row in rows], 1, 12),
+    "answers to the only task": (
+        lambda rows: [{**row, "id": None, "prompt": "Write", "day": k} for k in range(4) for row in rows],
+        1,
+        12,
+    ),
+    "answers without a task": (
+        lambda rows: [{"response": row["response"], "label": row["label"], "day": k} for k in range(4) for row in rows],
+        1,
+        12,
+    ),
 }
-TWELVE = [{"id": str(n), "prompt": f"Write {n}", "response": "word " * (2 * n + 1 + n % 3), "label": n / 11} for n in range(12)]
+TWELVE = [
+    {"id": str(n), "prompt": f"Write {n}", "response": "word " * words, "label": n / 11}
+    for n, words in enumerate((3, 1, 7, 8, 5, 13, 10, 17, 16, 19, 23, 22))
+]
 
 
 @pytest.mark.parametrize("kind", ["score", "pass"])
@@ -96,6 +109,7 @@ def test_repeats_are_one_cluster(tmp_path, case, kind):
 INDEPENDENT = {
     "different tasks": [{**row} for row in TWELVE],
     "one task": [{**row, "prompt": "Write"} for row in TWELVE],
+    "one ID, such as the name of the data": [{**row, "id": "essays"} for row in TWELVE],
     "no task": [{k: v for k, v in row.items() if k != "prompt"} for row in TWELVE],
     "the same answer to other tasks": [{**row, "response": "word word"} for row in TWELVE],
     "one question about other documents": [{**row, "prompt": "Sum up", "context": row["id"]} for row in TWELVE],
@@ -114,6 +128,16 @@ def test_a_named_column_of_clusters_counts(tmp_path):
     rows = [{**row, "file": n % 4} for n, row in enumerate(TWELVE)]
     assert validated(rows, tmp_path, columns={"cluster": "file"}).headline.clusters == 4
     assert not validated(rows, tmp_path, columns={"cluster": "file"}).trusted
+
+
+@pytest.mark.parametrize(("tasks", "too_few"), [(9, True), (10, False)])
+def test_the_line_says_what_too_few_clusters_prove(tmp_path, tasks, too_few):
+    """Nine clusters prove nothing, however many rows they have, and how to count each row is said."""
+    rows = [{"prompt": f"Write {n % tasks}", "response": "word " * n, "label": n} for n in range(1, 61)]
+    result = validated(rows, tmp_path)
+    line = result.card.repeats_line()
+    assert f"60 rows of {tasks} clusters" in line and result.trusted is not too_few
+    assert ("fewer than 10 prove nothing" in line, "-c cluster=COLUMN" in line) == (too_few, too_few)
 
 
 def test_a_line_says_so_on_the_command_line(tmp_path, monkeypatch, capsys):
@@ -270,6 +294,17 @@ def test_a_row_without_ratings_is_left_out():
     assert "2 answers, and there are 0 scores" in found.skipped_rows[0].message
 
 
+@pytest.mark.parametrize("odd", [["4", "N/A"], [4, 5, 3], ["A", "B"], [4, {"Rating": 5}], "none given"])
+def test_a_row_with_other_ratings_is_left_out(odd):
+    """One odd row does not make votes of the scores of the others; where most rows are odd, or may be votes, they are no scores."""
+    good = [{"prompt": f"q{n}", "responses": ["x", "y"], "ratings": [5, n % 5]} for n in range(6)]
+    found = read_cases([*good, {**good[0], "prompt": "q", "ratings": odd}])
+    assert (found.kind, len(found.cases), len(found.skipped_rows)) == ("pair", 6, 1)
+    assert any("a score of each answer" in note for note in found.column_notes)
+    votes = [{**row, "ratings": [2, 2] if n % 2 else [2, 1, 2]} for n, row in enumerate(good)]
+    assert {case.ranks for case in read_cases(votes).cases} == {(1, 0)}
+
+
 def test_what_may_be_two_votes_is_asked_back():
     """Two numbers 1 and 2 for two answers are either; both answers to the question work."""
     rows = [{"prompt": f"q{n}", "responses": ["x", f"y{n}"], "ratings": r} for n, r in enumerate([[1, 2], [2, 2], [1, 1]])]
@@ -314,11 +349,23 @@ NAMES = {"wer": True, "toxicity": True, "val_loss": True, "Perplexity": True, "h
 def test_labels_where_lower_is_usually_better_are_asked_back(tmp_path, name):
     rows = [{"id": row["id"], "prompt": row["prompt"], "response": row["response"], name: row["label"]} for row in FALLING]
     if NAMES[name]:
-        with pytest.raises(ConfigError, match="lower is usually better for .*--lower-is-better or --higher-is-better"):
+        with pytest.raises(ConfigError, match="lower may be better for .*--lower-is-better or --higher-is-better"):
             validated(rows, tmp_path, columns={"label": name})
-        with pytest.raises(ConfigError, match="lower is usually better"):
+        with pytest.raises(ConfigError, match="lower may be better"):
             compare_graders_sync(rows, length, length, columns={"label": name}, cards_dir=tmp_path)
         assert validated(rows, tmp_path, columns={"label": name}, lower_is_better=True).trusted
+    assert not validated(rows, tmp_path, columns={"label": name}, lower_is_better=False).trusted
+
+
+@pytest.mark.parametrize(("name", "bad", "good"), [("toxic", 1, 0), ("hallucination", "yes", "no"), ("error", "True", "False")])
+def test_words_where_no_is_usually_better_are_asked_back(tmp_path, name, bad, good):
+    """What a value means is the answer; --lower-is-better is about numbers, and is not proposed."""
+    rows = [{"prompt": f"q{n}", "response": "word " * n, name: good if n > 12 else bad} for n in range(1, 25)]
+    with pytest.raises(ConfigError, match=f"lower may be better for '{name}'") as caught:
+        validated(rows, tmp_path, columns={"label": name})
+    assert "label:1=fail" in str(caught.value) and "--lower-is-better" not in str(caught.value)
+    said = {"label": name, f"label:{bad}": "fail", f"label:{good}": "pass"}
+    assert validated(rows, tmp_path, columns=said).trusted
     assert not validated(rows, tmp_path, columns={"label": name}, lower_is_better=False).trusted
 
 
@@ -336,10 +383,13 @@ LABELS = {
     "percent": (["60%", "75%"], "score", [0.6, 0.75]),
     "fractions": (["6/10", "3/4"], "score", [0.6, 0.75]),
     "commas": (["3,5", "4,05"], "score", [3.5, 4.05]),
+    "means of people with commas": (["3,5", "4,25", "3,75"], "score", [3.5, 4.25, 3.75]),
     "Inspect's four": (["C", "P"], "score", [1, 0.5]),
 }
 NO_LABELS = {
     "two labels in a cell": (["3,4", "4,5"], "'3,4' may be a number or two labels"),
+    "two labels from 1 to 10": (["3,10", "4,5"], "'3,10' may be a number or two labels"),
+    "two labels from 0 to 100": (["70,85", "5,20"], "'70,85' may be a number or two labels"),
     "options": (["A", "D"], "'A' is not a number"),
     "more than all": (["120%", "0.5"], "'120%' is no share from 0 to 1"),
 }
@@ -362,7 +412,7 @@ def test_other_labels_are_refused_with_the_value(case):
 COLUMNS = {
     "HumanEval": {"task_id": "t{}", "prompt": "q{}", "completion": "c", "passed": True},
     "ragas": {"user_input": "q{}", "retrieved_contexts": ["c"], "response": "r", "reference": "x", "score": 0.5},
-    "DeepEval": {"input": "q{}", "actual_output": "r", "reference": "x", "context": "c", "score": 0.5},
+    "DeepEval": {"input": "q{}", "actual_output": "r", "expected_output": "x", "retrieval_context": ["c"], "score": 0.5},
 }
 
 

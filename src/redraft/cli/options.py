@@ -226,7 +226,7 @@ def direction(what: str) -> Callable[[F], F]:
             "--lower-is-better/--higher-is-better",
             "lower_is_better",
             default=None,
-            help=f"Which end of the scale is better: of the {what}. Default: higher, unless the name says that lower may be.",
+            help=f"Which end is better: of the {what}. Default: higher; it must be stated for names such as wer, loss or latency.",
         )
     )
 

@@ -20,7 +20,7 @@ from .estimates import ComparisonSettings, PairedScores, build_report
 from .labels import read_labels
 from .readers import read_results
 from .report import ComparisonReport
-from .results import RunResults, pair_results, with_shares_of_wins
+from .results import RunResults, check_scales, pair_results, with_shares_of_wins
 from .variants import DEFAULT_JOURNAL, OWN_SETTINGS, ComparisonRun, ranks_answers, reread
 
 
@@ -99,7 +99,8 @@ async def compare(
     else:
         sides = [read_results(source, score=score, columns=result_columns) for source in (a, b)]
         if graders is None:
-            lower = [is_lower_better(side.score_name, stated=lower_is_better) for side in sides]
+            check_scales(*sides)
+            lower = [is_lower_better("" if side.is_own_grade else side.score_name, stated=lower_is_better) for side in sides]
             options = replace(options, lower_is_better=any(lower))
         if labels is not None or graders is not None:
             sides = [results.with_tasks() for results in sides]

@@ -299,10 +299,10 @@ def _no_row(name: str, skipped: Sequence[str]) -> ConfigError:
 
 
 def _holds_scores(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
-    """Return whether a column holds scores and nothing else."""
+    """Return whether a column holds scores from 0 to 1 and nothing else."""
     values = [value for row in rows if (value := value_at(row, column)) is not MISSING and not is_missing(value)]
     try:
-        return bool([*map(score_reader(values), values)])
+        return bool(values) and all(0 <= score <= 1 for score in map(score_reader(values), values))
     except AmbiguousLabel:
         return False
 

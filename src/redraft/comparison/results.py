@@ -14,12 +14,13 @@ from hashlib import sha256
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
-from ..checks import is_blank
+from ..checks import format_value, is_blank
 from ..core.task import Task
 from ..errors import ConfigError
 from ..jsontext import dumps
-from ..tables.row_values import has_value
+from ..tables.row_values import has_value, value_at
 from ..text import pluralize
+from ..validation.cases import is_number
 
 PairedBy: TypeAlias = Literal["id", "task"]
 MAX_RESULTS = 1_000_000  # rows of one run
@@ -67,6 +68,12 @@ class RunResults:
     score_name: str = "score"
     skipped: tuple[str, ...] = ()
     read_task: Callable[[Mapping[str, Any]], Task | None] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_own_grade(self) -> bool:
+        """Whether the score is that of a grader in an output of `redraft batch`, of which higher ones are better."""
+        reason = self.score_name.removesuffix("_score") + "_reason"
+        return self.form == "redraft" and any(reason in row.values for row in self.rows[:1])
 
     def without_scores_of_blanks(self) -> RunResults:
         """Return the results without the scores of blank answers, unless the run has no other answers: then they are unknown."""
@@ -299,6 +306,19 @@ def task_key(task: Task) -> str:
 def hash_task(content: Any) -> str:
     """Return a hash of what identifies a task, such as its messages: plain data of JSON."""
     return sha256(dumps(content, sort_keys=True, default=str)).hexdigest()[:24]
+
+
+def check_scales(a: RunResults, b: RunResults) -> None:
+    """Raise ConfigError if one run has shares in words, such as "60%", and the other one scores that are not from 0 to 1."""
+    for run, other in ((a, b), (b, a)):
+        outside = next((row.score for row in other.rows if row.score is not None and not 0 <= row.score <= 1), None)
+        values = (value_at(row.values, run.score_name) for row in run.rows if outside is not None and row.score is not None)
+        share = next((value for value in values if isinstance(value, bool | str) and not is_number(value)), None)
+        if share is not None:
+            raise ConfigError(
+                f"{run.name!r} has shares from 0 to 1, such as {format_value(share, 80)}, and {other.name!r} scores on another "
+                f"scale, such as {outside:g}"
+            )
 
 
 def check_size(rows: Sequence[Any], name: str) -> None:

@@ -63,8 +63,8 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages", "conversations", "conversation"),
     "response": (*RESPONSE_NAMES, *OTHER_RESPONSE_NAMES),
     "system": ("system", "system_prompt"),
-    "reference": ("reference", "reference_answer", "reference_response", "ideal"),
-    "context": ("context", "document", "passage", "retrieved_contexts"),
+    "reference": ("reference", "reference_answer", "reference_response", "ideal", "expected_output"),
+    "context": ("context", "document", "passage", "retrieved_contexts", "retrieval_context"),
     "tests": ("tests", "test_list", "test", "input_output"),  # also those of MBPP, HumanEval and APPS
     "requirements": ("requirements",),
     "tools": ("tools",),

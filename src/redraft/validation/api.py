@@ -20,7 +20,7 @@ from ..session import Session, needs_judge
 from ..settings import VALIDATION_SETTINGS, Settings
 from ..sync import run_sync
 from .attacks import Attack, read_attacks
-from .cases import LabelKind, LabelledCase, is_lower_better
+from .cases import DIRECTION_OPTIONS, LabelKind, LabelledCase, is_lower_better
 from .labelled import MAX_ROWS, LabelledCases, as_labelled_cases, read_cases
 from .report import ReportConfig
 from .run import JudgedCase, LabelledData, LiveConfig, ValidationResult, validate_live
@@ -165,7 +165,9 @@ def in_direction(
     """Return cases whose higher labels are better, as `validate` takes them. Raises ConfigError if that is not known."""
     checks.flag("lower_is_better", lower_is_better, optional=True)
     _check_scale(scale)
-    return labelled.with_lower_better(scale) if is_lower_better(labelled.label_name, stated=lower_is_better) else labelled
+    way = DIRECTION_OPTIONS if labelled.kind == "score" else "by what values mean, such as label:1=fail, or by --higher-is-better"
+    is_lower = is_lower_better(labelled.label_name, stated=lower_is_better, way=way)
+    return labelled.with_lower_better(scale) if is_lower else labelled
 
 
 def _peek(cases: Any) -> tuple[Any, Any]:

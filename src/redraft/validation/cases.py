@@ -29,8 +29,10 @@ FIRST_BETTER, SECOND_BETTER, EQUAL = (0, 1), (1, 0), (0, 0)
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?", re.ASCII)
 DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))", re.ASCII)  # 1,234 may be a thousand
 NO_TWO_LABELS = re.compile(r"[-+]?(?:0,\d{2,}|\d+,0\d+|\d+,\d{4,})", re.ASCII)  # as 3,4 may be
+ONE_DIGIT = re.compile(r"[-+]?\d,\d+", re.ASCII)
+MORE_DIGITS = re.compile(r"[-+]?\d,(?!10)\d\d+", re.ASCII)  # no two labels, if all before the commas have one digit; 3,10 may be
 SHARE_WITH_COMMA = re.compile(r"[-+]?(?:0,\d+|1,0+)", re.ASCII)
-SHARE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(?:%|(?:/|out of)\s*(\d+(?:\.\d*)?))", re.ASCII | re.IGNORECASE)
+SHARE = re.compile(r"(\d+(?:[.,]\d*)?|\.\d+)\s*(?:%|(?:/|(?:out )?of)\s*(\d+(?:\.\d*)?))", re.ASCII | re.IGNORECASE)
 MAX_NUMBER = 1e300
 BRACKETS = re.compile(r"^\[\[(.*)\]\]$")
 
@@ -76,14 +78,12 @@ class LabelledCase:
 def with_clusters(cases: Sequence[LabelledCase], names: Sequence[str] = ()) -> tuple[LabelledCase, ...]:
     """Return cases with their clusters: those with the same task (prompt, context and reference) or the same name are one.
 
-    `names` are further names of the cases, such as IDs that occur repeatedly; "" is none. A task that all cases share tells nothing
-    apart: the measures are then about answers to this task.
+    `names` are further names of the cases, such as IDs that occur repeatedly; "" is none. What all cases share tells nothing apart:
+    a name is then none, and if it is the task, the measures are about answers to it, and those with the same responses are one.
     """
     tasks = [repr((case.task.messages, case.task.context, case.task.reference)) for case in cases]
-    keys = [[("name", name)] if name else [] for name in names] if names else [[] for _ in cases]
-    if len(set(tasks)) > 1:
-        for own, task in zip(keys, tasks, strict=True):
-            own.append(("task", task))
+    if len(set(tasks)) == 1:
+        tasks = [repr(sorted(case.responses)) for case in cases]
     parents: dict[tuple[str, str], tuple[str, str]] = {}
 
     def root(key: tuple[str, str]) -> tuple[str, str]:
@@ -91,18 +91,13 @@ def with_clusters(cases: Sequence[LabelledCase], names: Sequence[str] = ()) -> t
             parents[key] = key = parents[above]
         return key
 
-    for own in keys:
-        for key in own[1:]:
-            parents[root(key)] = root(own[0])
-    roots = [root(own[0]) if own else None for own in keys]
+    for name, task in zip(names if len(set(names)) > 1 else (), tasks, strict=False):
+        if name:
+            parents[root(("name", name))] = root(("task", task))
+    roots = [root(("task", task)) for task in tasks]
     sizes = Counter(roots)
-    numbers: dict[tuple[str, str] | None, str] = {}
-    for each in roots:
-        numbers.setdefault(each, str(len(numbers) + 1))
-    return tuple(
-        replace(case, cluster=numbers[each] if each is not None and sizes[each] > 1 else "")
-        for case, each in zip(cases, roots, strict=True)
-    )
+    numbers = {each: str(n) for n, each in enumerate(sizes, 1)}
+    return tuple(replace(case, cluster=numbers[each] if sizes[each] > 1 else "") for case, each in zip(cases, roots, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,38 +188,23 @@ def better_of_two(ranks: Sequence[int] | None) -> str:
 
 # --- the direction of a scale -------------------------------------------------------------------------------------------------
 
-LOWER_IS_BETTER = (
-    *("wer", "cer", "ter", "mer", "perplexity", "ppl", "loss", "nll", "bpb", "bits_per_byte", "brier", "ece", "mae", "mse", "rmse"),
-    *(
-        "error",
-        "errors",
-        "distance",
-        "latency",
-        "duration",
-        "ttft",
-        "seconds",
-        "cost",
-        "toxicity",
-        "toxic",
-        "hallucination",
-        "bias",
-    ),
+LOWER_IS_BETTER = re.compile(
+    "_(?:wer|cer|ter|mer|perplexity|ppl|loss|nll|bpb|bits_per_byte|brier|ece|mae|mse|rmse|errors?|distance|latency|duration|ttft"
+    "|seconds|cost|toxicity|toxic|hallucination|bias)_"
 )
 """Words in the names of measures whose lower values are usually better."""
+DIRECTION_OPTIONS = "by --lower-is-better or --higher-is-better (from Python: lower_is_better=True or False)"
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
-def is_lower_better(name: str, *, stated: bool | None) -> bool:
+def is_lower_better(name: str, *, stated: bool | None, way: str = DIRECTION_OPTIONS) -> bool:
     """Return whether lower values of a score are better, as `stated`; else False.
 
-    Raises ConfigError if nothing is stated and the name says that lower may be better.
+    Raises ConfigError if nothing is stated and the name says that lower may be better. `way` is how to state it.
     """
     words = f"_{'_'.join(WORD.findall(name)).lower()}_"
-    if stated is None and any(f"_{word}_" in words for word in LOWER_IS_BETTER):
-        raise ConfigError(
-            f"lower is usually better for {format_value(name, 80)}: say which it is, by --lower-is-better or --higher-is-better "
-            "(from Python: lower_is_better=True or False)"
-        )
+    if stated is None and LOWER_IS_BETTER.search(words):
+        raise ConfigError(f"lower may be better for {format_value(name, 80)}: say which it is, {way}")
     return bool(stated)
 
 
@@ -313,7 +293,9 @@ def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
     texts = {value.strip() for value in known if isinstance(value, str)}
     letters, commas = letter_scores(texts), [text for text in texts if "," in text]
     is_decimal = all(map(DECIMAL_COMMA.fullmatch, commas)) and (
-        any(map(NO_TWO_LABELS.fullmatch, commas)) or all(map(SHARE_WITH_COMMA.fullmatch, commas))
+        any(map(NO_TWO_LABELS.fullmatch, commas))
+        or all(map(SHARE_WITH_COMMA.fullmatch, commas))
+        or (all(map(ONE_DIGIT.fullmatch, commas)) and any(map(MORE_DIGITS.fullmatch, commas)))
     )
 
     def share(value: Any) -> float | None:
@@ -322,7 +304,7 @@ def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
         word = value.strip().casefold() if isinstance(value, str) else ""
         if not (match := SHARE.fullmatch(word)):
             return letters.get(word, SCORE_WORDS.get(word))
-        part, whole = float(match[1]), float(match[2] or 100)
+        part, whole = float(match[1].replace(",", ".")), float(match[2] or 100)
         if not part <= whole or not whole:
             raise AmbiguousLabel(f"{format_value(value, 80)} is no share from 0 to 1")
         return part / whole

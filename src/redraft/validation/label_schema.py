@@ -22,7 +22,6 @@ from .cases import (
     as_rating,
     counts_from_zero,
     is_missing,
-    is_number,
     is_pass,
     letter_scores,
     majority_rating,
@@ -146,14 +145,15 @@ def _scored_list_schema(
     """Return how to read rows with a score for each of several answers; None if they have none, or another label.
 
     The scores are a list of as many numbers as there are answers, or are in the objects that hold these. An answer without one is
-    left out. Raises ConfigError for numbers that may also be the votes of two people.
+    left out, and so is a row with other ratings, unless most rows have such, or all numbers may be votes. Raises
+    ConfigError for numbers that may also be the votes of two people.
     """
     other = [table.find(role) for role in ("ranking", "order")] + [name for name in LABEL_NAMES["pair"] if table.sample.has(name)]
     if any(other) or "label" in table.explicit:
         return None
     ratings = table.explicit.get("ratings") or next((name for name in SCORE_LISTS if table.sample.has(name)), None)
 
-    def rated_answers(row: Row) -> list[tuple[Any, Any]]:
+    def rated_answers(row: Row) -> list[tuple[Any, float]]:
         answers = as_list(cell(row, column))
         if ratings:
             scores = as_list(cell(row, ratings))
@@ -162,24 +162,28 @@ def _scored_list_schema(
             scores = [next((each[key] for key in SCORE_KEYS if key in each), None) for each in objects]
         if len(answers) != len(scores):
             raise AmbiguousLabel(f"{column!r} holds {len(answers)} answers, and there are {len(scores)} scores")
-        return [(answer, score) for answer, score in zip(answers, scores, strict=True) if not is_missing(score)]
+        return [(answer, parse_number(score)) for answer, score in zip(answers, scores, strict=True) if not is_missing(score)]
 
-    try:
-        rows = [found for row in table.rows if has_value(cell(row, ratings or column)) and (found := rated_answers(row))]
-    except AmbiguousLabel:
-        return None
-    values = {parse_number(score) for row in rows for _, score in row if is_number(score)}
+    rows, others = [], 0
+    for row in table.rows:
+        try:
+            if has_value(cell(row, ratings or column)) and (found := rated_answers(row)):
+                rows.append(found)
+        except AmbiguousLabel:
+            others += 1
     sizes = {len(row) for row in rows}
-    if not rows or not all(is_number(score) for row in rows for _, score in row) or table.label_meanings():
+    values = {score for row in rows for _, score in row}
+    may_be_votes = values <= {0.0, 1.0, 2.0}
+    if not rows or others > len(rows) or (others and may_be_votes) or table.label_meanings():
         return None
-    if ratings and sizes == {2} and kind != "ranking" and {1.0, 2.0} <= values <= {0.0, 1.0, 2.0}:
+    if ratings and sizes == {2} and kind != "ranking" and may_be_votes and {1.0, 2.0} <= values:
         raise ConfigError(
             f"{ratings!r} holds two numbers from 0 to 2 for two answers, which may be a score of each or two votes: give "
             "kind ranking for scores, or label:1=first and label:2=second for votes"
         )
     of_two = kind == "pair" or (kind is None and sizes <= {1, 2})
 
-    def chosen_answers(row: Row) -> list[tuple[Any, Any]]:
+    def chosen_answers(row: Row) -> list[tuple[Any, float]]:
         if len(found := rated_answers(row)) < 2 or (of_two and len(found) != 2):
             raise AmbiguousLabel(f"{'a pair has two' if of_two else 'there must be two'} answers with a score, got {len(found)}")
         return found
@@ -191,7 +195,7 @@ def _scored_list_schema(
             raise AmbiguousLabel(str(error)) from error
 
     def label(row: Row, _n: int) -> RowLabel:
-        scores = [parse_number(score) for _, score in chosen_answers(row)]
+        scores = [score for _, score in chosen_answers(row)]
         return RowLabel(ranks=tuple(sum(other > own for other in scores) for own in scores))
 
     table.assigned["ranking"] = f"{ratings or column}, a score of each answer"

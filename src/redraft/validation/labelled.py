@@ -54,7 +54,8 @@ class LabelledCases:
     "where:COLUMN" that the rows do not have. `column_list`: all columns, as text. `name`: the name of the file, or of the kind of
     rows. `sha256`: a hash of the rows and of how they were read. `benchmark`: the name of the benchmark whose shape the rows have,
     or "". `label_scale`: the lowest and the highest number that people could give, if the rows are labels of `redraft label`.
-    `repeated_rows`: how many rows were equal to another one, and do not count. `label_name`: the column of the labels, or "".
+    `repeated_rows`: how many rows were equal to another one, and do not count. `label_name`: the column of the labels,
+    or "" if there is none, or if what its values mean was stated.
     """
 
     cases: tuple[LabelledCase, ...]
@@ -169,7 +170,7 @@ def cases_of_source(
         _digest(source.paths, {**columns, "kind": str(kind)}, cases),
         label_scale=_label_scale(chosen) if schema.kind == "score" else None,
         repeated_rows=repeated,
-        label_name=table.assigned.get("label", ""),
+        label_name="" if table.label_meanings() else table.assigned.get("label", ""),
     )
 
 
