@@ -243,6 +243,10 @@ def over_http_in_a_loop():
     import redraft
     return asyncio.run(redraft.refine("q", entries.shared_model(), graders=["words:2-9"])).value
 
+def batch_in_a_loop():
+    import redraft
+    return asyncio.run(redraft.batch([{"prompt": "q"}], entries.own_path("out.jsonl"), entries.model(), graders=["words:2-9"])).done
+
 def checked():  # in a thread of its own
     import redraft
     return redraft.grade_sync({"prompt": "q", "response": "It is 4.", "reference": "4"}, ["math"]).score
@@ -256,7 +260,7 @@ def long():  # in another process
     import redraft
     return redraft.grade_sync({"prompt": "q", "response": "a b " * 9000, "reference": "a b"}, ["rouge"]).score
 
-calls = [getattr(entries, name) for name in names] + [over_http_in_a_loop, checked, code, long]
+calls = [getattr(entries, name) for name in names] + [over_http_in_a_loop, batch_in_a_loop, checked, code, long]
 alone = [call() for call in calls]
 
 def later():

@@ -86,11 +86,14 @@ def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
 def check_event_loop() -> None:
     """Raise RedraftError if the coroutine that calls this does not run on asyncio, or while Python shuts down."""
     _check_threads()
-    if _get_running_loop() is None or asyncio.current_task() is None:
+    loop = _get_running_loop()
+    if loop is None or asyncio.current_task() is None:
         raise RedraftError(
             "this function runs on asyncio, and here is no task of it: under trio call the one that ends in _sync in a thread, "
             "such as `await trio.to_thread.run_sync(redraft.refine_sync, ...)`"
         )
+    if _main_thread_has_ended():
+        loop.set_default_executor(_LoopThreadPool())  # the other one starts nothing any more
 
 
 def _check_threads() -> None:

@@ -16,7 +16,7 @@ import ssl
 from collections import deque
 from contextvars import Context
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, cast
 
 from aiohappyeyeballs import start_connection
@@ -24,7 +24,6 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ..descriptors import connection_limit, descriptor_limit, is_short_of_descriptors, is_shortage
 from ..log import endpoint_log
-from ..threads import call_in_daemon_thread
 from .http_errors import HttpError, NoRoomError, ProtocolError, ProxyError, TLSError, UnreachableError
 from .http_requests import Endpoint, Origin, encode_head
 from .tls_errors import tls_error_text
@@ -475,8 +474,7 @@ class ConnectionPool:
         """
         lookup, now = self._lookups.get(endpoint), self.loop.time()
         if lookup is None or lookup.until < now:
-            question = partial(socket.getaddrinfo, endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-            task = asyncio.ensure_future(call_in_daemon_thread(question))  # works also after the main thread has ended
+            task = asyncio.ensure_future(self.loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
             lookup = self._lookups[endpoint] = Lookup(task, now + ADDRESS_SECONDS)
         lookup.waiting += 1
         try:
