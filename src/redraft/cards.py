@@ -30,6 +30,7 @@ from .own_code import is_own
 from .quality.calibration import Calibration
 from .storage import write_atomic
 from .storage.secure_files import cards_folder, make_folder
+from .text import pluralize
 
 # ---- measures
 
@@ -41,7 +42,10 @@ NOISE = "noise sigma"  # the name of the measure of the noise of scores
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A value, its 95 % interval, the number of rows, and the value of a grader that guesses. None means unknown."""
+    """A value, its 95 % interval, the number of rows, and the value of a grader that guesses. None means unknown.
+
+    `clusters` is the number of clusters that the rows form, None if each row counts on its own.
+    """
 
     name: str
     value: float | None
@@ -50,11 +54,17 @@ class Measure:
     n: int = 0
     chance: float | None = None
     about: str = ""
+    clusters: int | None = None
 
     @property
     def beats_chance(self) -> bool:
-        """Whether the whole interval lies above chance, on enough rows."""
-        return self.n >= MIN_ROWS and self.low is not None and self.chance is not None and self.low > self.chance
+        """Whether the whole interval lies above chance, on enough rows; those of one cluster count as one."""
+        return (
+            (self.n if self.clusters is None else self.clusters) >= MIN_ROWS
+            and self.low is not None
+            and self.chance is not None
+            and self.low > self.chance
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +89,9 @@ class Card:
     """One validation of one grader. `date` is the day (ISO 8601, UTC), `rows` the number of cases of `data` that were judged.
 
     `unjudged` counts the cases without a verdict (an outage, the budget, no recorded output), `skipped_rows` the rows of `data`
-    that could not be understood. `source` is "live", or the format in which recorded outputs were read. `sha256` is that of the
-    labelled file. `calibration` maps scores to people's labels (kinds score and pass, 100 labels or more).
+    that could not be understood, `repeated_rows` those that were equal to another one and do not count. `source` is "live", or the
+    format in which recorded outputs were read. `sha256` is that of the labelled file. `calibration` maps scores to people's labels
+    (kinds score and pass, 100 labels or more).
     """
 
     grader: str
@@ -95,6 +106,7 @@ class Card:
     unjudged: int
     headline: Measure
     skipped_rows: int = 0
+    repeated_rows: int = 0
     measures: tuple[Measure, ...] = ()
     groups: tuple[Measure, ...] = ()
     class_rates: tuple[ClassRates, ...] = ()
@@ -108,6 +120,16 @@ class Card:
     def trusted(self) -> bool:
         """Whether the grader is better than chance, with 95 % confidence."""
         return self.headline.beats_chance
+
+    def repeats_line(self) -> str:
+        """Return what is said of rows that are not independent; "" if all are."""
+        lines = []
+        if self.repeated_rows:
+            lines.append(f"{pluralize(self.repeated_rows, 'row')} equal to another one: identical rows count once")
+        if (clusters := self.headline.clusters) is not None:
+            rows = pluralize(self.headline.n, "row")
+            lines.append(f"{rows} of {pluralize(clusters, 'cluster')}: rows with the same ID or task count as one cluster")
+        return "; ".join(lines)
 
     def summary(self) -> str:
         """Return the headline in words: "preference 0.81 [0.76, 0.85] of 300 rows (chance 0.50), pairs.jsonl, 2026-05-01"."""
@@ -153,7 +175,8 @@ def format_measure(measure: Measure) -> str:
     value = "unknown" if measure.value is None else f"{measure.value:.2f}"
     interval = "" if measure.low is None or measure.high is None else f" [{measure.low:.2f}, {measure.high:.2f}]"
     chance = "" if measure.chance is None else f" (chance {measure.chance:.2f})"
-    return f"{measure.name} {value}{interval} of {measure.n} rows{chance}"
+    clusters = "" if measure.clusters is None else f" in {pluralize(measure.clusters, 'cluster')}"
+    return f"{measure.name} {value}{interval} of {measure.n} rows{clusters}{chance}"
 
 
 class JudgeMeasures(NamedTuple):

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from .answers import AnswerForm
+from .answers.forms import form_for_task
 from .checks import format_value, is_blank
 from .core.engine import Engine
 from .core.fields import FORM_SETTING, JSON_FORM
@@ -173,6 +174,7 @@ def make_refinement(
     panel, roles, is_noisy, checks = session.setup(task.requirements, has_tests=bool(task.tests))
     if options.unseen_last and (judged := [grader.name for grader in panel if grader.must and asks_model(grader)]):
         raise ConfigError(f"unseen_last cannot be combined with a must that a model judges, got {judged[0]!r}")
+    roles = replace(roles, answer=form_for_task(options.answer, task))
     if task.tools:
         sampling = replace(roles.sampling, tools=task.tools, tool_choice=task.tool_choice, schema=None)
         roles = replace(roles, sampling=sampling)
@@ -183,7 +185,9 @@ def make_refinement(
     session_plan = session.plan_for(writes=roles.writer is not None, noisy=is_noisy)
     plan = plan or session_plan
     settings = plan_settings(plan) if settings is None else settings
-    trace = _starting_trace(task, panel, given, earlier, settings=settings, session_plan=session_plan, options=options)
+    trace = _starting_trace(
+        task, panel, given, earlier, settings=settings, session_plan=session_plan, options=options, form=roles.answer
+    )
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if session.has_limits or deadline_at is not None:
@@ -215,13 +219,14 @@ def _starting_trace(
     settings: Mapping[str, Any],
     session_plan: Plan,
     options: Options,
+    form: AnswerForm[Any] | None,
 ) -> Trace:
     """Return the trace that the work begins with: the records of an earlier trace, if there is one, and the given answers."""
     records: tuple[Record, ...] = earlier.records if earlier else ()
     recorded: Mapping[str, Any] = earlier.settings if earlier else {}
-    if options.answer:
-        records, recorded = _in_form(records, recorded, options.answer)
-        given = [options.answer.extract(text, given=True) for text in given]
+    if form:
+        records, recorded = _in_form(records, recorded, form)
+        given = [form.extract(text, given=True) for text in given]
     records = (*records, *[Candidate(id, text) for id, text in enumerate(given)])
     if earlier is None:
         return Trace(task, panel, records, len(records), {**recorded, **settings})

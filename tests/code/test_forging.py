@@ -74,6 +74,18 @@ ATTACKS = {
     "nan in a list": "def f(x): return [float('nan')]",
     "mock.ANY": "from unittest.mock import ANY\ndef f(x): return ANY",
     "generator": "def f(x):\n    yield True",
+    "coroutine": "class Yes:\n    def __eq__(s, o): return True\n    __hash__ = None\nasync def f(x): return Yes()",
+    "awaitable": "class Yes:\n    def __await__(s): return iter(())\n    def __eq__(s, o): return True\n    __hash__ = None\ndef f(x): return Yes()",
+    "async generator": "async def f(x):\n    yield True",
+    "named tuple": (
+        "from collections import namedtuple\n"
+        "class Yes(namedtuple('Yes', 'index count')):\n    def __eq__(s, o): return True\n    __hash__ = None\n"
+        "def f(x): return Yes(lambda *a: True, lambda *a: True)"
+    ),
+    "named tuple with strange names": (
+        "class T(tuple):\n    _fields = ('__eq__', 'x=print(1)')\n    def __eq__(s, o): return True\n    __hash__ = None\n"
+        "T.__name__ = 'int'\ndef f(x): return T((1, 2))"
+    ),
     "endless generator": "import itertools\ndef f(x): return itertools.count()",
     "hostile repr": "class R:\n    def __repr__(s): return '7391846206'\n    def __str__(s): raise SystemExit\ndef f(x): return R()",
     "hostile exception": "class E(Exception):\n    def __str__(s): raise SystemExit\n    __name__ = 'ValueError'\ndef f(x): raise E",

@@ -70,7 +70,7 @@ def test_a_key_with_a_typo_is_refused(tests, near):
 @pytest.mark.parametrize(
     ("tests", "message"),
     [
-        ("async def test_f():\n    assert await f(1) == 2", "test_f is an async function"),
+        ("async def f_test():\n    assert await f(1) == 2", "nothing in the test code is a test"),
         ({"test_list": []}, "tests.test_list must be a list of texts"),
     ],
 )
@@ -340,3 +340,112 @@ def test_the_worker_ends_a_parser_that_takes_long(monkeypatch):
     assert len(parsing.parse("x = 1\n" * 5_000).body) == 5_000
     with pytest.raises(SyntaxError):
         parsing.parse("x = 1\n" * 5_000 + "x =")
+
+
+PAIRS = {"input": ["1 2\n", "5 5\n"], "output": ["3\n", "10\n"]}  # of CodeContests
+NO_PAIRS = {"input": [], "output": []}
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        PAIRS,
+        json.dumps(PAIRS),
+        repr(PAIRS),
+        {"input": json.dumps(PAIRS["input"]), "output": json.dumps(PAIRS["output"])},
+        {"inputs": PAIRS["input"], "outputs": PAIRS["output"]},
+        {"inputs": PAIRS["input"], "outputs": PAIRS["output"], "fn_name": None},
+        {"inputs": [["1 2", ""], ["5 5", ""]], "outputs": [["3", ""], ["10", ""]]},
+        {"public_tests": PAIRS, "private_tests": NO_PAIRS, "generated_tests": None},
+        {"public_tests": json.dumps(PAIRS)},
+        {"public_tests": {name: texts[:1] for name, texts in PAIRS.items()}, "private_tests": {n: t[1:] for n, t in PAIRS.items()}},
+        {"tests": PAIRS},
+        [{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}, {"input": "5 5\n", "output": "10\n", "testtype": "stdin"}],
+    ],
+)
+def test_inputs_and_outputs_of_programs(tests):
+    """Equally long lists of texts are tests of standard input and output, however a data set wraps them."""
+    parsed = parse_tests(tests)
+    assert [(test.stdin, test.stdout, test.hidden) for test in parsed.runs] == [("1 2\n", "3\n", False), ("5 5\n", "10\n", False)]
+
+
+@pytest.mark.parametrize(
+    ("tests", "entry_point", "expected"),
+    [
+        ({"fn_name": "f", "inputs": [[1, 2], [3, 4]], "outputs": [3, 7]}, None, [((1, 2), 3), ((3, 4), 7)]),
+        ({"fn_name": "f", "input": [[1, 2], [3, 4]], "output": [3, 7]}, None, [((1, 2), 3), ((3, 4), 7)]),
+        ({"fn_name": "f", "inputs": "[[1, 2]]", "outputs": "[3]"}, None, [((1, 2), 3)]),
+        ({"fn_name": "f", "inputs": ["1\n[2]"], "outputs": ["3"]}, None, [((1, [2]), 3)]),
+        ({"entry_point": "f", "inputs": ["1\n[2]"], "outputs": ["3"]}, None, [((1, [2]), 3)]),
+        ({"inputs": [[1, 2]], "outputs": [3]}, "f", [((1, 2), 3)]),
+        ({"input": ["a", "b"], "output": ["c", "d"]}, "f", [(("a", "b"), ["c", "d"])]),
+        ({"input": ["a"], "output": ["b"], "function": "f"}, None, [(("a",), ["b"])]),
+        ({"input": ["a", "b"], "output": ["c"]}, None, [(("a", "b"), ["c"])]),
+        ({"input": [3, 4], "output": 7}, None, [((3, 4), 7)]),
+        ([{"input": ["a"], "output": ["b"]}], None, [(("a",), ["b"])]),
+    ],
+)
+def test_inputs_and_outputs_of_functions(tests, entry_point, expected):
+    """A function that is named, or values that are no texts, are calls."""
+    assert [(test.args, test.expected) for test in parse_tests(tests, entry_point).calls] == expected
+
+
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [
+        (NO_PAIRS, "must be a list of 1 to"),
+        ({"public_tests": NO_PAIRS}, "tests are empty"),
+        ({"public_tests": PAIRS, "private": PAIRS}, "unknown field 'private'"),
+        ({"inputs": ["1"], "outputs": ["1", "2"]}, "lists of the same length"),
+        ({"fn_name": "f", "inputs": ["a b"], "outputs": ["c"]}, "input and output must be JSON"),
+        ({"public_tests": PAIRS, "private_tests": [{"input": [1], "output": 2}]}, "of the kind 'stdio'"),
+        ({"public_tests": "no JSON"}, "neither JSON nor Python"),
+    ],
+)
+def test_inputs_and_outputs_that_mean_nothing_are_refused(tests, message):
+    """Before anything runs."""
+    with pytest.raises(ConfigError, match=message):
+        parse_tests(tests)
+
+
+TWO_SUM = """
+class Solution:
+    def two_sum(self, numbers: List[int], target: int) -> Optional[List[int]]:
+        seen, heap = defaultdict(list), []
+        heappush(heap, inf)
+        for n, each in enumerate(numbers):
+            if seen[target - each]:
+                return [*seen[target - each], n]
+            seen[each].append(n)
+            bisect_left(numbers, gcd(4, 6)), reduce(max, accumulate(numbers)), math.sqrt(pow(2, 2, 5)), Counter(numbers)
+"""
+
+
+@pytest.mark.slow(but_each=3)
+@pytest.mark.parametrize(
+    ("tests", "entry_point"),
+    [
+        ([{"input": [[2, 7], 9], "output": [0, 1]}], None),
+        ([{"input": [[2, 7], 9], "output": [0, 1]}], "two_sum"),
+        ([{"input": [[2, 7], 9], "output": [0, 1]}], "Solution.two_sum"),
+        ([{"input": [[2, 7], 9], "output": [0, 1]}], "Solution().two_sum"),
+        ({"fn_name": "two_sum", "inputs": [[[2, 7], 9]], "outputs": [[0, 1]]}, None),
+        ([{"input": "[2, 7]\n9", "output": "[0, 1]", "testtype": "functional"}], None),
+        ("def check(candidate):\n    assert candidate(numbers = [2, 7], target = 9) == [0, 1]", "Solution().two_sum"),
+        ("def check(candidate):\n    assert sorted(candidate([2, 7], 9)) == [0, 1]\n\ncheck(Solution().two_sum)", None),
+        ("solution = Solution()\nassert solution.two_sum([2, 7], 9) == [0, 1]", None),
+        (["assert Solution().two_sum([2, 7], 9) == [0, 1]"], None),
+    ],
+)
+def test_the_form_of_leetcode(tests, entry_point, sandbox):
+    """A method of the class Solution may use what its judges import before it."""
+    tests = parse_tests(tests, entry_point)
+    assert run_tests(TWO_SUM, tests).score == 1
+    assert run_tests(TWO_SUM.replace("*seen", "7, *seen"), tests).score == 0
+
+
+def test_other_programs_import_what_they_use(sandbox):
+    """A function gets nothing, and a name of the program's own is its own."""
+    tests = parse_tests(["assert f(1) == 2"])
+    assert run_tests("def f(n: List): return 2", tests).score == 0
+    assert run_tests("class Solution:\n    def f(self, n: List): return gcd(n)\ndef gcd(n): return 2", tests).score == 1

@@ -12,7 +12,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.code.values import MAX_DEPTH, Decoder, Encoder, ValueCodecError, decode, encode
+from redraft.code.values import MAX_DEPTH, Decoder, Encoder, ValueCodecError, decode, encode, named_tuple_maker
 
 scalars = (
     st.none()
@@ -289,3 +289,33 @@ def test_hostile_messages_are_refused_quickly(data):
     with pytest.raises(ValueCodecError):
         decode(data)
     assert time.thread_time() - started < 2
+
+
+def test_named_tuples_keep_their_fields_where_they_are_wanted():
+    """Beside the program they are named tuples again; where verdicts are made, tuples."""
+    kind = namedtuple("Point", "x y")  # noqa: PYI024
+    data = Encoder(lambda _: None).encode([kind(1, [2])])
+    assert data == [{"t": "named tuple", "v": ["Point", ["x", "y"], [1, [2]]]}]
+    assert type(decode(data)[0]) is tuple
+    [again] = Decoder(named=named_tuple_maker).decode(data)
+    assert (again.x, again.y, again._asdict()) == (1, [2], {"x": 1, "y": [2]})
+    assert encode(kind(1, 2)) == {"t": "tuple", "v": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("P", ["x=1", "y"]), ("P", ["class", "y"]), ("P", ["_x", "y"]), ("P", ["x", "x"]), ("P(object", ["x", "y"]), ("", ["x", "y"])],
+)
+def test_names_that_nothing_can_have_make_a_tuple(name, fields):
+    """Names come from the other side of the border."""
+    assert type(named_tuple_maker(name, fields)([1, 2])) is tuple
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, [], ["P", ["x"], []], ["P", "x", [1]], ["P", [1], [1]], [1, ["x"], [1]], ["P", ["x" * 81], [1]], ["P", ["x"], 1]],
+)
+def test_what_is_no_named_tuple_is_refused(content):
+    """Rather than made into something else."""
+    with pytest.raises(ValueCodecError):
+        Decoder(named=named_tuple_maker).decode({"t": "named tuple", "v": content})

@@ -12,7 +12,8 @@ import redraft
 from redraft.core.records import Candidate, Feedback, Outcome, StopReason
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
-from redraft.export import ExportConfig, Provenance, export
+from redraft.export.formats import ExportConfig, Provenance
+from redraft.export.writer import export
 from redraft.export.formats import FORMATS
 
 BLOCK = 4096  # bytes; much less than the rows of a test

@@ -307,7 +307,7 @@ def test_any_rows_are_cases_or_left_out(tmp_path_factory, rows):
         found = read_cases(path)
     except ConfigError:
         return
-    assert len(found.cases) + len(found.skipped_rows) == len(rows)
+    assert len(found.cases) + len(found.skipped_rows) + found.repeated_rows == len(rows)
     for case in found.cases:
         assert (case.ranks is None) is (case.kind in {"score", "pass"})
         assert case.label is None or found.scale is None or found.scale[0] <= case.label <= found.scale[1]

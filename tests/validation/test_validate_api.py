@@ -12,7 +12,7 @@ from redraft.cli import main
 from redraft.errors import ConfigError, GradingError
 from redraft.validation import LabelledCase, ValidationResult, read_cases, validate, validate_sync
 
-ROWS = [{"prompt": "How many?", "response": f"There are {n}." if n % 2 else "Unknown.", "label": n % 2} for n in range(40)]
+ROWS = [{"prompt": "How many?", "response": f"There are {n}." if n % 2 else f"Unknown{'.' * n}", "label": n % 2} for n in range(40)]
 
 
 CASES = [LabelledCase(str(n), "pass", Task("How many?"), (row["response"],), label=row["label"]) for n, row in enumerate(ROWS)]

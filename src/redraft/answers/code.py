@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..protocols import Check, Edit
 from .base import InvalidAnswer
+
+if TYPE_CHECKING:
+    from ..code.tests import Tests
+    from ..core.task import Task
 
 LANGUAGE = re.compile(r"[a-z][a-z0-9+#.-]{0,30}")
 ALIASES: Mapping[str, Sequence[str]] = {
@@ -29,11 +34,24 @@ ALIASES: Mapping[str, Sequence[str]] = {
     "go": ("golang",),
     "yaml": ("yml",),
 }
-OPENING_FENCE = re.compile(r"^([ \t]*+)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE)
-INLINE = re.compile(r"\A`([^`\n]+)`\Z")
+OPENING_FENCE = re.compile(r"^([ \t]*+(?:(?:-|\d{1,3}[.)])[ \t]++)?)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE)
+LABEL = re.compile(r"[a-z0-9+#.-]*")
+INLINE = re.compile(r"\A(`{1,3})([^`\n]+)\1\Z")
+TRIPLE_QUOTES = re.compile(r"\"{3}|'{3}")
+LINE_ENDS = re.compile(r"\r\n?")
+CODE_START = re.compile(
+    r"^(?:(?:async\s+)?def\s|class\s+\w+\s*[(:]|import\s+\w|from\s+[\w.]+\s+import\b|@\w|\w+\s*=)", re.MULTILINE
+)
+FIRST_LINE = re.compile(
+    r"(?:(?:async\s+def|def|class)\s+\w+.*[:(,]|import\s+[\w., ]+|from\s+[\w.]+\s+import\b.*|@\w.*)\s*(?:#.*)?$"
+)
 DEFINITION = re.compile(r"(async\s+def|def|class|import|from)\b|@")
+STATEMENT = re.compile(  # a line of code with a mistake, rather than prose
+    r"\s|@|(?:def|class|async|if|elif|else|for|while|try|except|finally|with|return|raise|assert|import|from|del|global|print)\b"
+    r"|[\w.\[\]]+\s*(?:[-+*/%&|^]?=|\()"
+)
 MAX_BLOCKS = 50  # code blocks of an answer that are looked at
-MAX_CLOSINGS = 8  # ends of a block that are tried, for code that holds a fence itself
+MAX_CLOSINGS = 8  # ends of a block that are tried, for code that holds a fence itself; also of code without a fence
 MAX_SYNTAX_CHARS = 40_000  # in longer answers, and of longer code, the syntax is not checked: parsing may take quadratic time
 
 
@@ -49,15 +67,18 @@ class CodeBlock:
 class CodeAnswer:
     """Code in one language. Graders see, and `result.value` and `result.parsed` are, the code without fences and prose.
 
-    Of several code blocks it takes those labelled with the language, or those without a label if there are none; of Python those
-    whose syntax is right, if there are any; and of these the longest, the last of equally long ones. Without such a block the
-    answer is the whole text. The body of a Python function alone, with `return`, keeps its indentation. The syntax of
-    Python is checked with the parser of the Python that runs Redraft.
+    A text that is Python as a whole is the code. Else it is one of the code blocks: of those labelled with the language, or without
+    a label if there are none. Of Python, those count whose syntax is right, and that are more than values, if there are any. If the
+    task has tests, it is the last block that defines what they call, together with the blocks that define what that one uses; if
+    they give texts to standard input, the last one that reads it. Without tests it is the longest, the last of equally long ones.
+    Without such a block the answer is the Python between prose, or the whole text. The body of a Python function alone, with
+    `return`, keeps its indentation. The syntax of Python is checked with the parser of the Python that runs Redraft.
 
     Raises ConfigError for what is not the name of a language.
     """
 
     language: str
+    tests: Tests | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.language, str) or not LANGUAGE.fullmatch(self.language):
@@ -95,17 +116,40 @@ class CodeAnswer:
     def instruction(self) -> str:
         return self.demand
 
+    def for_task(self, task: Task) -> CodeAnswer:
+        """Return the form of the answers to a task, whose tests say which code of an answer is the program."""
+        if self.language != "python" or not task.tests:
+            return self
+        try:
+            return replace(self, tests=task_tests(task))
+        except ConfigError:  # what grades the task says so
+            return self
+
     def extract(self, text: str, *, given: bool = False) -> str:
         """Return the code in an answer, or the whole text, without the indentation of all lines; a function's body keeps it."""
+        text = plain_text(text)
         blocks = code_blocks(text, self.language)
         codes = self.labelled_codes(blocks) or [block.code for block in blocks if not block.label]
-        if self.language == "python" and len(text) <= MAX_SYNTAX_CHARS:
-            codes = [code for code in codes if not syntax_error(_without_indentation(code))] or codes
+        if self.language == "python" and blocks and len(text) <= MAX_SYNTAX_CHARS:
+            if self.tests and (program := self._tested_code(blocks, codes, self.tests)):
+                return program
+            codes = [code for code in codes if is_code(_without_indentation(code))] or _valid(codes) or codes
         if codes:
             code = max(reversed(codes), key=len)
             return self._body(code) or _without_indentation(code)
         inline = INLINE.match(text.strip())
-        return inline[1] if inline else self._body(text) or _without_indentation(text).strip()
+        return inline[2] if inline else self._body(text) or self._between_prose(text) or _without_indentation(text).strip()
+
+    def _tested_code(self, blocks: Sequence[CodeBlock], codes: Sequence[str], tests: Tests) -> str:
+        """Return what is tested of the blocks: `codes`, else those without a label as well, else all; "" if none of them is."""
+        from ..code.program import tested_program
+
+        without_label = [block.code for block in blocks if not block.label or block.code in codes]
+        for group in (codes, without_label, [block.code for block in blocks]):
+            valid = [code for code in map(_without_indentation, group) if not syntax_error(code)]
+            if program := tested_program(valid, tests):
+                return program
+        return ""
 
     def labelled_codes(self, blocks: Iterable[CodeBlock]) -> list[str]:
         """Return the code of the blocks that are labelled with the language."""
@@ -115,6 +159,10 @@ class CodeAnswer:
     def _body(self, code: str) -> str:
         """Return code that is the body of a Python function, with its indentation; "" for other code."""
         return function_body(code) if self.language == "python" else ""
+
+    def _between_prose(self, text: str) -> str:
+        """Return the functions and classes of Python with prose before or after them; "" without any."""
+        return code_between_prose(text) if self.language == "python" and len(text) <= MAX_SYNTAX_CHARS else ""
 
     def read(self, text: str) -> str:
         """Return the code. Raises InvalidAnswer if there is none, or if it is Python with an error of syntax."""
@@ -150,6 +198,84 @@ class CodeAnswer:
         return False
 
 
+def task_tests(task: Task, entry_point: str | None = None) -> Tests:
+    """Return the tests of a task; its metadata may name the function to test. Raises ConfigError."""
+    from ..code.tests import cached_tests
+
+    name = entry_point or task.metadata.get("entry_point")
+    return cached_tests(task.tests or "", name if isinstance(name, str) else None)
+
+
+def plain_text(text: str) -> str:
+    """Return a text with line ends of one character, and without a byte order mark."""
+    return LINE_ENDS.sub("\n", text.removeprefix("\ufeff"))
+
+
+def is_code(code: str) -> bool:
+    """Return whether a text is Python that does something: values alone, such as an output or a text in quotes, do nothing."""
+    return len(code) <= MAX_SYNTAX_CHARS and not syntax_error(code) and not all(map(_is_value, _parse_quietly(code).body))
+
+
+def _is_value(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call | ast.Await)
+
+
+def _valid(codes: Iterable[str]) -> list[str]:
+    return [code for code in codes if not syntax_error(_without_indentation(code))]
+
+
+def code_between_prose(text: str) -> str:
+    """Return the functions and classes, and what is around them, of a text with prose before or after; "" for Python alone."""
+    lines = text.split("\n")
+    first = next((n for n, line in enumerate(lines) if FIRST_LINE.match(line)), None)
+    if first is None or not syntax_error(text):
+        return ""
+    return _code_before_prose(lines) or _code_before_prose(lines[first:])
+
+
+def _code_before_prose(lines: Sequence[str]) -> str:
+    """Return the Python that the lines begin with, up to a line of prose; "" if what is no Python there is a mistake in code."""
+    for _ in range(MAX_CLOSINGS):
+        try:
+            tree = _parse_quietly("\n".join(lines))
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            line = getattr(error, "lineno", None) or 0
+            if line < 2 or not lines[line - 1 : line] or STATEMENT.match(lines[line - 1]):
+                return ""
+            lines = lines[: line - 1]
+        else:
+            kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            first, last = _without_values(tree.body, len(lines))
+            return "\n".join(lines[first:last]).strip() if any(isinstance(node, kinds) for node in tree.body) else ""
+    return ""
+
+
+def _without_values(body: Sequence[ast.stmt], last: int) -> tuple[int, int]:
+    """Return the first and the last line without words and tags before and after code, such as `[PYTHON]` or `Done`."""
+    first = 0
+    for node in itertools.takewhile(_is_word, body):
+        first = node.end_lineno or 0
+    for node in itertools.takewhile(_is_word, reversed(body)):
+        last = node.lineno - 1
+    return first, last
+
+
+def _is_word(node: ast.stmt) -> bool:
+    """Return whether a statement does nothing and documents nothing."""
+    match node:
+        case ast.Expr(value=ast.Constant()):
+            return False
+        case ast.AnnAssign(value=None):
+            return True
+    return _is_value(node)
+
+
+def _parse_quietly(code: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(code)
+
+
 def _without_indentation(code: str) -> str:
     """Return code without the indentation that all its lines have, as the body of a function alone may come."""
     return textwrap.dedent(code) if code.lstrip("\n")[:1] in {" ", "\t"} else code
@@ -175,9 +301,7 @@ def function_body(code: str) -> str:
 
 def _returns(code: str) -> bool:
     """Whether there is a `return` or `yield` outside of the functions and classes of the code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        left: list[ast.AST] = [ast.parse(code)]
+    left: list[ast.AST] = [_parse_quietly(code)]
     while left:
         node = left.pop()
         if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
@@ -188,32 +312,54 @@ def _returns(code: str) -> bool:
 
 
 def code_blocks(text: str, language: str) -> list[CodeBlock]:
-    """Return the code blocks of a text. One that is not closed ends with the text."""
+    """Return the code blocks of a text. One that is not closed ends with the text. A text that is Python as a whole has none."""
+    text = plain_text(text)
     blocks: list[CodeBlock] = []
-    at = 0
+    at = start = 0  # where the next fence may be, and where the text before it begins
+    has_code = in_quotes = False  # of what is outside of the blocks: a fence in a text in three quotes is part of code there
+    if language == "python" and OPENING_FENCE.search(text) and is_code(_without_indentation(text)):
+        return []
     while len(blocks) < MAX_BLOCKS and (opening := OPENING_FENCE.search(text, at)):
+        between = text[start : opening.start()]
+        has_code = language == "python" and (has_code or CODE_START.search(between) is not None)
+        in_quotes = has_code and in_quotes != _is_in_quotes(between)
+        if in_quotes:
+            at = start = opening.end()
+            continue
         code, at = _block_at(text, opening, language)
-        blocks.append(CodeBlock(opening[3].lower().strip("{}."), code))
+        start, has_code = at, False
+        label = LABEL.match(opening[3].lower().lstrip("{."))
+        blocks.append(CodeBlock(label[0] if label else "", code))
     return [block for block in blocks if block.code.strip()]
+
+
+def _is_in_quotes(text: str) -> bool:
+    """Return whether a text ends inside of a text in three quotes."""
+    return len(TRIPLE_QUOTES.findall(text)) % 2 == 1
 
 
 def _block_at(text: str, opening: re.Match[str], language: str) -> tuple[str, int]:
     """Return the code of the block that begins here, and where it ends.
 
-    Python may hold a fence in a text: if the code up to the first closing fence is not Python, later ones are tried.
+    Python may hold a fence in a text: if the code up to the first closing fence is not Python, later ones are tried, and if all
+    are not, it is the first one outside of a text in three quotes.
     """
-    closing = re.compile(rf"^[ \t]*+{opening[2]}[ \t]*+$\n?", re.MULTILINE)
-    first: tuple[str, int] | None = None
+    fence = opening[2]
+    closing = re.compile(rf"^[ \t]*+{fence}{fence[0]}*+[ \t]*+$\n?", re.MULTILINE)
+    found: list[tuple[str, int]] = []
     at = opening.end()
     for _ in range(MAX_CLOSINGS):
         end = closing.search(text, at)
         code = _dedent(text[opening.end() : end.start() if end else len(text)], opening[1])
         block = code, end.end() if end else len(text)
-        first = first or block
-        if language != "python" or end is None or len(text) > MAX_SYNTAX_CHARS or not syntax_error(code):
-            return block if end or first is block else first
+        if language != "python" or len(text) > MAX_SYNTAX_CHARS or not syntax_error(code):
+            return block
+        if end is None:
+            found = found or [block]
+            break
+        found.append(block)
         at = end.end()
-    return first or ("", len(text))
+    return next((block for block in found if not _is_in_quotes(block[0])), found[0])
 
 
 def _dedent(code: str, indentation: str) -> str:
@@ -226,9 +372,7 @@ def syntax_error(code: str) -> str:
     if len(code) > MAX_SYNTAX_CHARS:
         return ""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(code)
+        _parse_quietly(code)
     except SyntaxError as error:
         version = ".".join(map(str, sys.version_info[:2]))
         return f"line {error.lineno}: {str(error.msg)[:200]} (checked with Python {version})"

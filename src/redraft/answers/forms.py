@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import checks
 from ..errors import ConfigError
 from .base import EXPECTED, AnswerForm
+
+if TYPE_CHECKING:
+    from ..core.task import Task
 
 CODE_PREFIX = "code:"
 
@@ -35,3 +38,9 @@ def as_answer_form(answer: Any, context: Mapping[str, Any] | None = None) -> Ans
     if isinstance(answer, Mapping):
         return SchemaAnswer(answer)
     return TypedAnswer(answer, context)
+
+
+def form_for_task(form: AnswerForm[Any] | None, task: Task) -> AnswerForm[Any] | None:
+    """Return the form of the answers to a task: of code, its tests say which part of an answer counts."""
+    for_task = getattr(form, "for_task", None)
+    return for_task(task) if for_task else form

@@ -217,6 +217,20 @@ label_columns = group(
     ),
     encoding,
 )
+
+
+def direction(what: str) -> Callable[[F], F]:
+    """Return the options that say which end of a scale is better."""
+    return group(
+        click.option(
+            "--lower-is-better/--higher-is-better",
+            "lower_is_better",
+            default=None,
+            help=f"Which end of the scale is better: of the {what}. Default: higher, unless the name says that lower may be.",
+        )
+    )
+
+
 label_limit = click.option("--limit", type=COUNT, metavar="N", help="Use only the first N rows.")
 judge_calls_in_flight = click.option(
     "--max-in-flight", type=COUNT, default=16, show_default=True, metavar="N", help="Maximum number of calls in flight."

@@ -10,6 +10,7 @@ import ast
 import builtins
 import math
 import operator
+import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,18 +18,37 @@ from importlib.util import find_spec
 
 from ..errors import ConfigError
 from .arguments import checks_arguments, root
-from .asserts import CHECK_FUNCTION, check_function, checked_name, says_nothing
+from .asserts import CHECK_FUNCTION, awaited_expression, check_function, checked_name, says_nothing
 from .parsing import parse
+from .source import FunctionNode
 
 NAMES = {"part": "_part_of_the_tests", "reached": "_assertion_reached", "candidate": "_the_candidate"}
 SOLUTION = "solution"  # the module name of the candidate
 CANDIDATE_MODULES = (SOLUTION, "candidate", "answer", "main", "submission")
+PYTEST_MODULES = ("pytest", "pytest_asyncio")  # the second one is stood for where it is not installed
 MODULE_NAMES = {"__name__", "__file__", "__doc__", "__builtins__"}
 MAX_PART_TEXT = 300
 LOST_CLASSES = {  # of values that arrive as something simpler: a list, a dictionary, an iterator, a proxy
     *("Counter", "OrderedDict", "defaultdict", "ChainMap", "Generator", "Coroutine", "GeneratorType", "CoroutineType"),
     *("FunctionType", "LambdaType", "MethodType", "Enum", "IntEnum", "Flag", "IntFlag"),
 }
+
+
+UNSHARED = (  # what tests and the program have in common in one process: names in the tests, words of the program, and what it is
+    ({"seed", "manual_seed"}, r"random|shuffle|uuid|secrets", "seed random numbers (seed)"),
+    ({"redirect_stdout", "redirect_stderr", "stdout", "stderr", "capfd"}, r"print|write|stdout|stderr", "read what is printed"),
+    ({"stdin"}, r"input|stdin", "give a standard input"),
+    ({"environ", "putenv", "chdir"}, r"\bos\b|Path|open", "set the environment or the working folder"),
+    ({"open", "write_text", "write_bytes", "tempfile", "tmp_path", "tmpdir"}, r"open|Path|\bos\b|\bread", "share files with it"),
+    ({"warns", "assertWarns", "catch_warnings", "recwarn"}, r"warn", "look at warnings"),
+    ({"assertLogs", "assertNoLogs", "caplog"}, r"log", "look at logs"),
+    ({"getcontext", "setcontext", "localcontext"}, r"ecimal", "set the context of decimal numbers"),
+    (
+        {"cancel", "wait_for", "timeout", "TimeoutError", "CancelledError"},
+        r"async|await",
+        "cancel what is awaited, or limit its time",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -87,6 +107,27 @@ def read_test_code(source: str, entry_point: str | None = None, packages: Contai
     return _with_import(code) if code.uses_pytest else _with_parts(code, tree)
 
 
+def names_of_candidate(tree: ast.Module, entry_point: str | None = None) -> set[str]:
+    """Return the names of the candidate that test code uses: those that it does not define, imports, or reads of its modules."""
+    modules = tuple(_candidate_modules(tree, ()))
+    found = set(_free_names(tree)) | set(_names_imported_from(tree, modules)) | {entry_point or checked_name(tree) or ""}
+    own = {name.partition(".")[0] for name in modules} | set(_names_of_modules(tree, modules))
+    return (found | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and root(node) in own}) - MODULE_NAMES
+
+
+def _names_of_modules(tree: ast.Module, modules: Container[str]) -> Iterator[str]:
+    """Yield the names under which the modules are imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.asname for alias in node.names if alias.asname and alias.name in modules)
+
+
+def unshared_state(tree: ast.Module, code: str) -> str:
+    """Return what test code and a program seem to have in common and have not, as they run in two processes; "" for nothing."""
+    used = {_last_name(node) for node in ast.walk(tree)} | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return next((what for names, words, what in UNSHARED if names & used and re.search(words, code)), "")
+
+
 def _exceptions(tree: ast.Module, names: set[str]) -> set[str]:
     """Return which names of the candidate are those of exceptions, as far as the test code catches them."""
     caught = set(_caught_names(tree))
@@ -113,10 +154,6 @@ def _with_parts(code: TestCode, tree: ast.Module) -> TestCode:
         tree.body = splitter.split(tree.body)
     functions = () if check else tuple(_test_functions(tree))
     if not splitter.parts and not functions and not any(_unittest_classes(tree)):
-        if names := [n.name for n in tree.body if isinstance(n, ast.AsyncFunctionDef) and n.name.startswith("test")]:
-            raise ConfigError(
-                f"tests: {names[0]} is an async function, which is not run: call asyncio.run in a plain test function"
-            )
         raise ConfigError("tests: nothing in the test code is a test: no assert, no test function, no unittest.TestCase")
     tree = ast.fix_missing_locations(_MarkAssertions().visit(tree))
     return replace(code, source=ast.unparse(tree), parts=tuple(splitter.parts), functions=functions)
@@ -132,7 +169,7 @@ class _Splitter:
     """
 
     def __init__(self, tree: ast.Module) -> None:
-        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        functions = [node for node in ast.walk(tree) if isinstance(node, FunctionNode)]
         self.helpers = {node.name for node in functions if any(isinstance(inner, ast.Assert) for inner in ast.walk(node))}
         self.parts: list[str] = []
 
@@ -195,8 +232,10 @@ def _part_text(node: ast.stmt) -> str:
 def _is_main_call(node: ast.stmt) -> bool:
     """Return whether a statement only calls the check function, which is called by ourselves."""
     match node:
-        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
-            return name in (CHECK_FUNCTION, "test_check")
+        case ast.Expr(value=value):
+            match awaited_expression(value):
+                case ast.Call(func=ast.Name(id=name)):
+                    return name in (CHECK_FUNCTION, "test_check")
         case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
             return True
     return False
@@ -205,7 +244,7 @@ def _is_main_call(node: ast.stmt) -> bool:
 def _test_functions(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     """Yield the names of test functions that take nothing, and whether one of their assertions must be reached."""
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not ast.unparse(node.args):
+        if isinstance(node, FunctionNode) and node.name.startswith("test") and not ast.unparse(node.args):
             yield node.name, must_assert(node) and any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
 
 
@@ -219,12 +258,12 @@ def _uses_pytest(tree: ast.Module) -> bool:
     """Return whether code is a file for pytest: it imports it, or has test functions with fixtures, or test classes."""
     for node in ast.walk(tree):
         match node:
-            case ast.Import(names=aliases) if any(alias.name == "pytest" for alias in aliases):
+            case ast.Import(names=aliases) if any(alias.name in PYTEST_MODULES for alias in aliases):
                 return True
-            case ast.ImportFrom(module="pytest"):
+            case ast.ImportFrom(module="pytest" | "pytest_asyncio"):
                 return True
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test"))
-    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
+    functions = (node for node in tree.body if isinstance(node, FunctionNode) and node.name.startswith("test_"))
     return any(not each.bases for each in classes) or any(ast.unparse(each.args) for each in functions)
 
 
@@ -241,7 +280,8 @@ def _candidate_modules(tree: ast.Module, packages: Container[str]) -> Iterator[s
             names = [node.module or ""]
         for name in names:
             top = name.partition(".")[0]
-            if top in CANDIDATE_MODULES or not (top in sys.stdlib_module_names or top in packages or _is_installed(top)):
+            known = top in sys.stdlib_module_names or top in PYTEST_MODULES or top in packages or _is_installed(top)
+            if top in CANDIDATE_MODULES or not known:
                 yield name
 
 
@@ -387,7 +427,10 @@ def _access(node: ast.AST) -> str:
     match node:
         case ast.Attribute(attr="patch" | "setattr") | ast.arg(arg="monkeypatch" | "capsys"):
             return "it changes or watches the candidate's module"
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="inspect"))):
+        case (
+            ast.Call(func=ast.Attribute(value=ast.Name(id="inspect")))
+            | ast.Call(func=ast.Name(id="iscoroutinefunction") | ast.Attribute(attr="iscoroutinefunction"))
+        ):
             return "it inspects the candidate"
         case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" as name), args=[code, *_]) if not _is_text(code):
             return f"it may run code that the candidate wrote ({name})"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .compare import Comparison, Tolerance
+from .source import FunctionNode
 
 MAX_NUMBER_BITS = 100_000  # of a number that arithmetic in a test makes
 MAX_REPEATED_ITEMS = 1_000_000  # of a text or list that a test repeats or joins
@@ -170,15 +171,17 @@ def test_body(tree: ast.Module, entry_point: str | None) -> tuple[list[ast.stmt]
     check = check_function(tree)
     if check is None:
         return tree.body, {}
+    if isinstance(check, ast.AsyncFunctionDef):
+        raise NotSimpleError
     others = [node for node in tree.body if node is not check and not _calls_check(node) and not says_nothing(node)]
     if any(not _is_unused_constant(node, check) for node in others):
         raise NotSimpleError
     return check.body, {check.args.args[0].arg: checked_name(tree) or entry_point or ""}
 
 
-def check_function(tree: ast.Module) -> ast.FunctionDef | None:
-    """Return `def check(candidate)`, if there is one."""
-    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == CHECK_FUNCTION)
+def check_function(tree: ast.Module) -> FunctionNode | None:
+    """Return `def check(candidate)`, if there is one; it may be async."""
+    functions = (node for node in tree.body if isinstance(node, FunctionNode) and node.name == CHECK_FUNCTION)
     return next((node for node in functions if len(node.args.args) == 1), None)
 
 
@@ -188,7 +191,21 @@ def checked_name(tree: ast.Module) -> str | None:
         match node:
             case ast.Call(func=ast.Name(id="check"), args=[ast.Name(id=name)], keywords=[]):
                 return name
+            case ast.Call(
+                func=ast.Name(id="check"),
+                args=[ast.Attribute(value=ast.Call(func=ast.Name(id=kind), args=[], keywords=[]), attr=name)],
+                keywords=[],
+            ):
+                return f"{kind}.{name}"
     return None
+
+
+def awaited_expression(node: ast.expr) -> ast.expr:
+    """Return what is awaited, in `await f(1)` and `asyncio.run(f(1))`; any other expression as it is."""
+    match node:
+        case ast.Await(value=inner) | ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="run"), args=[inner]):
+            return inner
+    return node
 
 
 def _calls_check(node: ast.stmt) -> bool:

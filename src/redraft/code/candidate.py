@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .values import ABILITIES, Decoder, Encoder, ValueCodecError, make_array
+from .values import ABILITIES, MAX_ITERATOR_ITEMS, Decoder, Encoder, ValueCodecError, make_array, named_tuple_maker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ new_module = type(sys)
 
 SOLUTION = "solution"  # the module name of the program that is tested
 FILE_NAME = "<solution>"
+OWN_REFERENCES = 2  # to a value that nothing but its variable refers to, as `sys.getrefcount` counts
 MAX_TRACE = 8  # lines of a traceback that are sent
 MAX_MESSAGE = 2000  # characters of an exception's message
 
@@ -38,6 +39,9 @@ class LoadedProgram:
     def __init__(self) -> None:
         self.module = new_module(SOLUTION)
         self.objects: dict[int, Any] = {}
+        self.arguments: dict[int, list[Any]] = {}  # the containers that were passed, by the number of the coroutine that has them
+        self.tasks: dict[int, Any] = {}  # of asyncio, by the numbers of the objects that are awaited
+        self.runner: Any = None  # of asyncio: one event loop for all that is awaited
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what became of a message: a value or an error."""
@@ -52,8 +56,8 @@ class LoadedProgram:
 
     def dispatch(self, message: dict[str, Any]) -> dict[str, Any]:
         match message:
-            case {"load": code}:
-                return self.load(code)
+            case {"load": code, "imports": imports}:
+                return self.load(code, imports)
             case {"run": code, "stdin": stdin}:
                 return self.run(code, stdin)
             case {"call": name, "args": args, "kwargs": kwargs}:
@@ -62,6 +66,11 @@ class LoadedProgram:
                 return self.call(operator_of(name), args, {"t": "dict", "v": []}, back=True)
             case {"method": name, "object": number, "args": args, "kwargs": kwargs}:
                 return self.call(getattr(self.objects[number], name), args, kwargs, back=True)
+            case {"await": numbers}:
+                return self.wait_for(numbers)
+            case {"awaited": number}:
+                containers = self.arguments.pop(number, [])
+                return self.returned_value(self.tasks.pop(number).result(), containers, reference=True)
             case {"attribute": name, "object": number}:
                 return self.value(getattr(self.objects[number], name))
             case {"attribute": path}:
@@ -71,8 +80,10 @@ class LoadedProgram:
                 return self.value_with_reference(target) if "reference" in message else self.value(target)
         raise ValueError("unknown message")
 
-    def load(self, code: str) -> dict[str, Any]:
+    def load(self, code: str, imports: str) -> dict[str, Any]:
+        """Run the program, after imports that are no part of it."""
         sys.modules[SOLUTION] = self.module
+        exec(imports, vars(self.module))
         exec(compile(code, FILE_NAME, "exec", dont_inherit=True), vars(self.module))
         return {"value": None}
 
@@ -92,21 +103,37 @@ class LoadedProgram:
 
     def call(self, function: Any, args: Any, kwargs: Any, *, back: bool, reference: bool = False) -> dict[str, Any]:
         """Call a function and return its value; `back`: also what is in the containers that were passed, for test code."""
-        decoder: Decoder = Decoder(self.object_of, lambda number: decoder.containers[number], make_array)
+        decoder: Decoder = Decoder(self.object_of, lambda number: decoder.containers[number], make_array, named_tuple_maker)
         positional, named = decoder.decode(args), decoder.decode(kwargs)
+        counts = [sys.getrefcount(each) for each in decoder.containers]
         value = function(*positional, **named)
-        if type(value).__name__ == "coroutine":
-            import asyncio
-
-            value = asyncio.run(value)
         if not back:
-            return self.value(value)
-        same = next((n for n, container in enumerate(decoder.containers) if container is value), None)
-        return {
-            **(self.value_with_reference(value) if reference else self.value(value)),
-            "contents": self.contents(decoder.containers),
-            "same": same,
-        }
+            return self.value(completed_value(value))
+        if type(value).__name__ == "coroutine":
+            self.arguments[id(value)] = decoder.containers
+        answer = self.returned_value(value, decoder.containers, reference=reference)
+        now = [sys.getrefcount(each) for each in decoder.containers]
+        kept = [n for n in range(len(now)) if now[n] > counts[n] and n != answer["same"]]
+        is_kept = answer["same"] is None and sys.getrefcount(value) > OWN_REFERENCES
+        return {**answer, "kept": [*kept, -1] if is_kept else kept}
+
+    def returned_value(self, value: Any, containers: list[Any], *, reference: bool) -> dict[str, Any]:
+        """Return a value, with what is now in the containers that were passed, and which of them it is."""
+        same = next((n for n, container in enumerate(containers) if container is value), None)
+        answer = self.value_with_reference(value) if reference else self.value(value)
+        return {**answer, "contents": self.contents(containers), "same": same}
+
+    def wait_for(self, numbers: list[int]) -> dict[str, Any]:
+        """Run what is awaited to its end, all of it at the same time. Return whether the program has other tasks that go on."""
+        import asyncio
+
+        async def wait() -> bool:
+            self.tasks |= {number: asyncio.ensure_future(self.objects[number]) for number in numbers}
+            await asyncio.wait([self.tasks[number] for number in numbers])
+            return len(asyncio.all_tasks()) > 1
+
+        self.runner = self.runner or asyncio.Runner()
+        return {"value": self.runner.run(wait())}
 
     def contents(self, containers: Any) -> Any:
         """Return what is after the call in the lists and the like that were passed: the program may have changed them."""
@@ -163,6 +190,23 @@ def operator_of(name: str) -> Any:
     import builtins
 
     return getattr(builtins, name) if name in ("hash", "len", "iter") else getattr(_operator, name)
+
+
+def completed_value(value: Any) -> Any:
+    """Return what a coroutine returns, or the list of what an asynchronous generator yields; other values as they are."""
+    if type(value).__name__ not in ("coroutine", "async_generator"):
+        return value
+    import asyncio
+
+    async def items() -> list[Any]:
+        found = []
+        async for item in value:
+            found.append(item)
+            if len(found) > MAX_ITERATOR_ITEMS:
+                raise ValueCodecError(f"an iterator yields more than {MAX_ITERATOR_ITEMS:,} values")
+        return found
+
+    return asyncio.run(value if type(value).__name__ == "coroutine" else items())
 
 
 def find(module: ModuleType, name: str) -> Any:

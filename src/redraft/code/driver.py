@@ -5,14 +5,15 @@ Test code and expected values never reach the candidate, and its objects never r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ..sandbox import Limits, Sandbox, SandboxedProcess, SandboxedProcessError
-from .assertion_code import NAMES, TestCode, read_test_code
+from .assertion_code import NAMES, TestCode, read_test_code, unshared_state
 from .calls import default_entry_point
+from .parsing import parse
 from .report import (
     IN_PROCESS_METHOD,
     MAX_MESSAGE_CHARS,
@@ -33,6 +34,7 @@ from .session import (
     CandidateSession,
     ReturnValue,
     describe_end,
+    imports_of_judges,
     runner_settings,
 )
 from .tests import Tests
@@ -40,7 +42,8 @@ from .values import Decoder, Encoder, ValueCodecError, nested_lists
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
-FORWARDED = ("call", "method", "operator", "attribute", "object", "args", "kwargs", "reference")  # of a request
+NOT_SHARED = "the program runs in a sandbox of its own, which has no part in that"
+FORWARDED = ("call", "method", "operator", "attribute", "await", "awaited", "object", "args", "kwargs", "reference")  # of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,19 @@ class ArrayReference:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedTupleReference:
+    """Stands here for a named tuple."""
+
+    name: str
+    fields: tuple[str, ...]
+    items: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        pairs = zip(self.fields, self.items, strict=True)
+        return f"{self.name}({', '.join(f'{field}={show(item)}' for field, item in pairs)})"
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerReference:
     """Stands here for a list or the like that the test code passed to the candidate, by its number."""
 
@@ -91,16 +107,24 @@ def run_in_process(session: CandidateSession, tests: Tests) -> TestReport:
 
 def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestReport:
     results: list[TestResult] = []
+    doubts: list[str] = []  # what may be the reason why tests fail
     with session:
         for test in sorted(tests.code, key=lambda test: test.hidden):
             code = read_test_code(test.source, tests.entry_point, session.sandbox.packages)
             code = replace(code, entry_point=code.entry_point or default_entry_point(session.code))
             try:
-                found = _Relay(session, code, in_process=method == IN_PROCESS_METHOD).run()
+                relay = _Relay(session, code, in_process=method == IN_PROCESS_METHOD)
+                found = relay.run()
             except BrokenTestsError as error:
                 return report_without_score(method, f"the tests cannot be run: {error}", session.execution)
             results += [replace(result, hidden=test.hidden) for result in found]
-    return make_report(method, results, session.execution)
+            doubts.append(
+                "leave tasks of the program running" if relay.has_tasks else unshared_state(parse(test.source), session.code)
+            )
+    report = make_report(method, results, session.execution)
+    if method != IN_PROCESS_METHOD and report.failures and any(doubts):
+        return report_without_score(method, f"tests fail that {next(filter(None, doubts))}: {NOT_SHARED}", session.execution)
+    return report
 
 
 @dataclass
@@ -134,6 +158,7 @@ class _Relay:
     outcomes: dict[Any, tuple[bool | None, str]] = field(default_factory=dict)
     logs: dict[Any, _PartLog] = field(default_factory=dict)
     calls: int = 0
+    has_tasks: bool = False  # the program has tasks that run on while the tests do something else
 
     def run(self) -> list[TestResult]:
         """Return the outcome of each part. Raises BrokenTestsError."""
@@ -188,7 +213,7 @@ class _Relay:
             "uses_pytest": code.uses_pytest,
             "compares_arguments": code.compares_arguments,
             "part_names": NAMES,
-            **({"code": self.session.code} if self.in_process else {}),
+            **({"code": self.session.code, "imports": imports_of_judges(self.session.code)} if self.in_process else {}),
         }
 
     def _note(self, request: Mapping[str, Any]) -> None:
@@ -208,7 +233,10 @@ class _Relay:
         answer = self.session.ask({**{name: request[name] for name in FORWARDED if name in request}, "back": True}, _decoder())
         if request.get("look_up") and isinstance(answer, ReturnValue) and isinstance(answer.value, RemoteReference):
             self.calls -= 1  # a function or class, that nobody has called yet
-        self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
+        if "await" in request and isinstance(answer, ReturnValue):
+            self.has_tasks |= answer.value is True
+        else:
+            self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
         if isinstance(answer, CallFailure) and not answer.types:
             return {"raise": [], "message": answer.error}
         if isinstance(answer, CallFailure):
@@ -217,6 +245,7 @@ class _Relay:
             "value": _encode(answer.value),
             "contents": _checked_contents(answer.contents),
             "same": answer.same,
+            "kept": answer.kept,
             "reference": _checked_reference(answer.reference),
         }
 
@@ -273,7 +302,7 @@ def _checked_reference(reference: Any) -> Any:
 
 
 def _decoder() -> Decoder:
-    return Decoder(_remote_reference, ContainerReference, _array_reference)
+    return Decoder(_remote_reference, ContainerReference, _array_reference, _named_tuple_reference)
 
 
 def _remote_reference(content: Any) -> RemoteReference:
@@ -283,6 +312,10 @@ def _remote_reference(content: Any) -> RemoteReference:
 
 def _array_reference(kind: str, shape: list[int] | None, items: list[Any]) -> ArrayReference:
     return ArrayReference(kind, None if shape is None else tuple(shape), tuple(items))
+
+
+def _named_tuple_reference(name: str, fields: list[str]) -> Callable[[list[Any]], NamedTupleReference]:
+    return lambda items: NamedTupleReference(name, tuple(fields), tuple(items))
 
 
 def _encode(value: Any) -> Any:
@@ -295,17 +328,21 @@ def _refer(value: Any) -> Any:
             return {"t": "object", "v": [number, name, list(abilities)]}
         case ContainerReference(number):
             return {"t": "container", "v": number}
+        case NamedTupleReference(name, fields, items):
+            return {"t": "named tuple", "v": [name, list(fields), [_encode(item) for item in items]]}
         case ArrayReference(kind, shape, items):
             return {"t": "array", "v": [kind, None if shape is None else list(shape), [_encode(item) for item in items]]}
     return None
 
 
 def _shown_request(request: Mapping[str, Any]) -> str:
+    if "await" in request or "awaited" in request:
+        return "await"
     name = str(next((request[key] for key in FORWARDED[:4] if key in request), ""))
     if "args" not in request:
         return f".{name}"
     try:
-        decoder = Decoder(_remote_reference, lambda n: decoder.containers[n], _array_reference)
+        decoder = Decoder(_remote_reference, lambda n: decoder.containers[n], _array_reference, _named_tuple_reference)
         args, kwargs = decoder.decode(request["args"]), decoder.decode(request.get("kwargs", {"t": "dict", "v": []}))
     except ValueCodecError:
         return f"{name}(...)"

@@ -14,10 +14,12 @@ import builtins
 import collections
 import copy
 import os
+import re
 import sys
 import unittest
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import CoroutineType, ModuleType
 from typing import Any, NoReturn, Self
 
 from .proxies import (
@@ -31,12 +33,17 @@ from .proxies import (
     is_class_name,
     is_constructed,
     make_exception,
+    named_tuple,
+    parts_of,
     proxy_class,
     refer,
     value_object,
 )
 from .values import Decoder, Encoder, ValueClassError, ValueCodecError, make_array
 
+COROUTINE, ASYNC_GENERATOR = 0x80, 0x200  # of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
+ALLOW_TOP_LEVEL_AWAIT = 0x2000  # of `ast.PyCF_ALLOW_TOP_LEVEL_AWAIT`
+MAX_KEPT = 50  # values that are compared before each call
 SKIPPED = "it was skipped after a call of the program"
 NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
 """Exceptions that end a loop of the test code in silence; they arrive as RuntimeError."""
@@ -75,6 +82,10 @@ class Driver:
         self.classes: set[str] = set()  # of the candidate, that the test code has called by name
         self.proxies: dict[int, RemoteObject] = {}
         self.variables: dict[str, tuple[Any, Any]] = {}  # containers of the candidate's module, each with a copy
+        self.arguments: dict[int, list[Any]] = {}  # the containers that were passed, by the number of the coroutine that has them
+        self.kept: list[tuple[Any, Any]] = []  # values that the candidate still has, each with a copy
+        self.awaited: list[tuple[int, Any]] = []  # objects of the candidate, each with the future that waits for it here
+        self.loop: Any = None  # in which they are awaited
 
     def take_outcomes(self) -> dict[str, Any]:
         """Return what the other side does not know yet: outcomes, and the names of the tests that are to come."""
@@ -106,6 +117,7 @@ class Driver:
         if "code" in message:
             candidate = self.candidate = ModuleType("solution")
             sys.modules["solution"] = candidate
+            exec(message["imports"], vars(candidate))
             exec(compile(message["code"], "<solution>", "exec"), vars(candidate))
         for name in message["modules"]:
             sys.modules[name] = self.candidate or CandidateModule(self, name)
@@ -118,12 +130,12 @@ class Driver:
             self.define(namespace, name, name)
         if message["entry_point"]:
             self.define(namespace, names["candidate"], message["entry_point"])
-        exec(compile(message["tests"], "<tests>", "exec"), namespace)
+        complete(eval(compile(message["tests"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace))  # noqa: S307
         if message["check"]:
-            namespace[message["check"]](namespace[names["candidate"]])
+            complete(namespace[message["check"]](namespace[names["candidate"]]))
         for name, asserts in message["functions"]:
             with Part(self, name, asserts=asserts):
-                namespace[name]()
+                complete(namespace[name]())
 
     def define(self, namespace: dict[str, Any], name: str, of_candidate: str) -> None:
         """Let a name in the test code stand for something of the candidate."""
@@ -137,7 +149,7 @@ class Driver:
         import pytest
 
         plugin = PytestPlugin(self)
-        plugins: list[Any] = [plugin]
+        plugins: list[Any] = [plugin, asyncio_fixtures()]
         path = Path.cwd() / "test_of_the_candidate.py"
         try:
             path.write_text(source, "utf-8")  # a file, so that messages of pytest show the values in assertions
@@ -169,8 +181,11 @@ class Driver:
 
     # ---- calls
 
-    def ask(self, request: dict[str, Any]) -> Any:
-        """Send a request of the test code out and return the value. Raises what the candidate raised."""
+    def ask(self, request: dict[str, Any], *, ends: bool = False) -> Any:
+        """Send a request of the test code out and return the value. Raises what the candidate raised.
+
+        With `ends`, StopAsyncIteration is raised, which ends a loop of the test code.
+        """
         if self.part is not None:
             self.part.asked = True
         part = self.part.number if self.part is not None else None
@@ -178,6 +193,8 @@ class Driver:
         answer = self.channel.receive()
         if answer is None:
             os._exit(1)
+        if ends and answer.get("raise", [])[:1] == ["StopAsyncIteration"]:
+            raise StopAsyncIteration
         if "raise" in answer:
             error = self.exception(answer["raise"], answer["message"], answer.get("object"))
             raise self.fail(str(error)) if isinstance(error, CandidateEnd) else error
@@ -211,7 +228,15 @@ class Driver:
             self.variables[name] = value, copy.deepcopy(value)
         return value
 
+    def keep(self, values: list[Any]) -> None:
+        """Remember values that the candidate still has, too: what the test code changes in them now, it does not see."""
+        kept = [value for value in values if isinstance(value, list | dict | set | bytearray | collections.deque)]
+        self.kept = [pair for pair in self.kept if all(pair[0] is not value for value in kept)]
+        self.kept = [*self.kept, *((value, snapshot(value)) for value in kept)][-MAX_KEPT:]
+
     def check_variables(self) -> None:
+        if any(differ(value, before) for value, before in self.kept):
+            self.give_up("they change a value that the program got or gave in an earlier call, and still has: it has a copy")
         for name, (value, before) in self.variables.items():
             if differ(value, before):
                 self.give_up(f"they change {name} of the program")
@@ -224,6 +249,37 @@ class Driver:
         """End the tests: what they say of the candidate cannot be known."""
         self.channel.send({"unknown": reason})
         os._exit(1)
+
+    async def result_of(self, remote: RemoteObject, *, ends: bool = False) -> Any:
+        """Return what an object of the candidate gives that is awaited; with `ends`, StopAsyncIteration is raised here as well.
+
+        What is awaited at the same time here also runs at the same time there.
+        """
+        import asyncio
+
+        if not isinstance(remote, RemoteObject):
+            raise TypeError(f"{type(remote).__name__!r} object can't be awaited")
+        number, loop = parts_of(remote)[1], asyncio.get_running_loop()
+        if self.loop is not loop:
+            self.loop, self.awaited = loop, []
+        if not self.awaited:
+            loop.call_soon(self.await_all)
+        self.awaited.append((number, loop.create_future()))
+        await self.awaited[-1][1]
+        answer = self.ask({"awaited": number}, ends=ends)
+        return self.update_arguments(self.decode_with_reference(answer), answer, self.arguments.pop(number, []))
+
+    def await_all(self) -> None:
+        """Let the candidate run what is awaited."""
+        awaited, self.awaited = self.awaited, []
+        error: BaseException | None = None
+        try:
+            self.ask({"await": [number for number, _ in awaited]})
+        except (Exception, CandidateEnd) as raised:
+            error = raised
+        for _, future in awaited:
+            if not future.done():
+                future.set_exception(error) if error else future.set_result(None)
 
     def attribute(self, number: int, name: str) -> Any:
         return self.decode(self.ask({"attribute": name, "object": number})["value"])
@@ -242,11 +298,17 @@ class Driver:
         answer = self.ask({**request, **values, **({"reference": True} if is_class else {})})
         known = len(self.proxies)
         value = self.decode_with_reference(answer)
+        if isinstance(value, RemoteObject) and "Coroutine" in type(value).abilities:
+            self.arguments[parts_of(value)[1]] = encoder.containers
         if isinstance(value, RemoteObject) and len(self.proxies) > known:
             by_operator = "operator" in request and all(is_constructed(each) for each in args)
             object.__setattr__(value, "_is_constructed", by_operator or (is_class and not method))
         self.read_variables()
-        return self.update_arguments(value, answer, encoder.containers)
+        value = self.update_arguments(value, answer, encoder.containers)
+        numbered = {**dict(enumerate(encoder.containers)), -1: value}
+        self.kept = [pair for pair in self.kept if all(pair[0] is not each for each in encoder.containers)]
+        self.keep([numbered[n] for n in answer["kept"] if n in numbered])
+        return value
 
     def encode_arguments(self, encoder: Encoder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments as they are sent. The part fails if a size is too large; an unknown class ends the tests."""
@@ -283,7 +345,7 @@ class Driver:
         return value
 
     def decode(self, data: Any, containers: Any = ()) -> Any:
-        decoder = Decoder(self.remote_object, containers.__getitem__, make_array)
+        decoder = Decoder(self.remote_object, containers.__getitem__, make_array, partial(named_tuple, self))
         try:
             return decoder.decode(data)
         except ValueCodecError as error:
@@ -315,6 +377,14 @@ class Driver:
         return make_exception(kinds[0], message)
 
 
+def complete(value: Any) -> None:
+    """Run a coroutine of the test code to its end."""
+    if type(value) is CoroutineType:
+        import asyncio
+
+        asyncio.run(value)
+
+
 def differ(before: Any, now: Any) -> bool:
     """Return whether two values of built-in types, or arrays, are different; True if that cannot be said."""
     try:
@@ -323,6 +393,15 @@ def differ(before: Any, now: Any) -> bool:
         return bool(before != now)
     except (ValueError, TypeError, ArithmeticError, RecursionError, AttributeError):
         return True
+
+
+def snapshot(value: Any) -> Any:
+    """Return a copy of a container and of those in it; what else is in it stays the same object."""
+    if isinstance(value, list):
+        return [snapshot(item) for item in value]
+    if isinstance(value, dict):
+        return {key: snapshot(item) for key, item in value.items()}
+    return copy.copy(value) if isinstance(value, set | bytearray | collections.deque) else value
 
 
 def update(before: Any, now: Any) -> None:
@@ -423,6 +502,7 @@ class PytestPlugin:
         self.problem = ""
         self.failures: dict[str, str] = {}
         self.passed: set[str] = set()
+        self.runner: Any = None  # of asyncio
 
     @staticmethod
     def name_of(nodeid: str) -> str:
@@ -438,7 +518,39 @@ class PytestPlugin:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.driver.part = Part(self.driver, self.name_of(nodeid), asserts=False)
 
+    def run_async(self, coroutine: Any) -> Any:
+        """Run a coroutine of the test code to its end, in the event loop of all tests and fixtures."""
+        import asyncio
+
+        self.runner = self.runner or asyncio.Runner()
+        return self.runner.run(coroutine)
+
+    def pytest_pyfunc_call(self, pyfuncitem: Any) -> bool | None:
+        """Run an async test function, however it is marked."""
+        function = pyfuncitem.obj
+        if not has_flag(function, COROUTINE):
+            return None
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        self.run_async(function(**{name: pyfuncitem.funcargs[name] for name in names if name in pyfuncitem.funcargs}))
+        return True
+
+    def pytest_fixture_setup(self, fixturedef: Any) -> None:
+        """Let a fixture that is async be an ordinary one."""
+        function = fixturedef.func
+
+        def yield_value(**values: Any) -> Any:
+            generator = function(**values)
+            yield self.run_async(next_of(generator))
+            self.run_async(next_of(generator))
+
+        if has_flag(function, COROUTINE):
+            fixturedef.func = lambda **values: self.run_async(function(**values))
+        elif has_flag(function, ASYNC_GENERATOR):
+            fixturedef.func = yield_value
+
     def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "setup" and report.failed and (problem := missing_fixture(report.longrepr)):
+            self.driver.give_up(problem)
         if report.failed:
             self.failures.setdefault(report.nodeid, last_line(report.longrepr))
         elif report.when == "call" and report.passed:
@@ -447,6 +559,50 @@ class PytestPlugin:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         part, self.driver.part = self.driver.part, None
         part.finish(part.failure or self.failures.get(nodeid, ""), skipped=nodeid not in self.passed)
+
+
+def has_flag(function: Any, flag: int) -> bool:
+    """Return whether the code of a function has a flag (see `inspect`)."""
+    return bool(getattr(getattr(function, "__code__", None), "co_flags", 0) & flag)
+
+
+async def next_of(generator: Any) -> Any:
+    """Return the next item of an async generator; None if there is none."""
+    return await anext(generator, None)
+
+
+def asyncio_fixtures() -> object:
+    """Return a plugin of pytest with the fixtures of its plugins for asyncio; `import pytest_asyncio` works, too."""
+    import asyncio
+
+    import pytest
+
+    class Fixtures:
+        @pytest.fixture
+        def event_loop(self) -> Any:
+            loop = asyncio.new_event_loop()
+            yield loop
+            loop.close()
+
+        @pytest.fixture
+        def anyio_backend(self) -> str:
+            return "asyncio"
+
+    def fixture(*args: Any, loop_scope: Any = None, **options: Any) -> Any:
+        return pytest.fixture(*args, **options)
+
+    try:
+        import pytest_asyncio  # noqa: F401
+    except ImportError:
+        sys.modules["pytest_asyncio"] = ModuleType("pytest_asyncio")
+        sys.modules["pytest_asyncio"].fixture = fixture  # type: ignore[attr-defined]
+    return Fixtures()
+
+
+def missing_fixture(report: Any) -> str:
+    """Return that a fixture which a test needs is not there, if a report says so; else ""."""
+    found = re.search(r"fixture '(\w+)' not found", str(report))
+    return f"they need a fixture that there is not: {found[1]}" if found else ""
 
 
 class MemoryPlugin:

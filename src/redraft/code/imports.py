@@ -59,13 +59,25 @@ def undefined_names(code: str) -> dict[str, None]:
         table = symtable.symtable(code, "<candidate>", "exec")
     except PARSER_ERRORS:
         return {}
-    module = {
-        symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
-    }
-    module |= {name for scope in _scopes(table) for name in _declared_globals(scope)}
+    module = _names_of(table)
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(parse_tree(code))):
         return {}
     return {name: None for scope in _scopes(table) for name in _global_reads(scope) if name not in module | DEFINED_EVERYWHERE}
+
+
+def defined_names(code: str) -> set[str]:
+    """Return the names that code defines at its top level; none for code that does not compile."""
+    try:
+        return _names_of(symtable.symtable(code, "<candidate>", "exec"))
+    except PARSER_ERRORS:
+        return set()
+
+
+def _names_of(table: symtable.SymbolTable) -> set[str]:
+    module = {
+        symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+    }
+    return module | {name for scope in _scopes(table) for name in _declared_globals(scope)}
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

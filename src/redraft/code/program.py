@@ -1,15 +1,135 @@
-"""The program that an answer is: the code itself or, as a completion, the code of the prompt and then the answer."""
+"""The program that an answer is: the code itself or, as a completion, the code of the prompt and then the answer.
+
+Of several pieces of code, the tests say which are the program.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from .imports import defined_names, undefined_names
 from .parsing import parse
-from .source import PARSER_ERRORS
+from .source import PARSER_ERRORS, FunctionNode
+
+if TYPE_CHECKING:
+    from .tests import Tests
 
 MAX_PREFIX_CHARS = 100_000
+FUTURE_IMPORT = re.compile(r"^from __future__ import .*\n?", re.MULTILINE)
+READS_INPUT = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\(\s*0\b|\bfileinput\b|/dev/stdin")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of code: the names that it defines, those of its functions and classes, and the names that others must define.
+
+    `runs`: whether it does something when it starts, beside defining names.
+    """
+
+    code: str
+    names: frozenset[str]
+    definitions: frozenset[str]
+    needs: frozenset[str]
+    runs: bool
+
+
+def tested_program(codes: Sequence[str], tests: Tests) -> str:
+    """Return the code that the tests test: the last piece that defines each name that they use, and the pieces that these need.
+
+    If they use no name, it is the last piece that reads standard input or, for calls, the last one that defines a function and
+    that no other such piece uses. Pieces that only use the program, or test it, are left out. "" if there is none. All are Python.
+    """
+    pieces = [_piece(code) for code in codes]
+    roots: Sequence[_Piece | None]
+    if tests.kind == "stdio":
+        roots = [piece for piece in pieces if READS_INPUT.search(piece.code)][-1:]
+    elif names := tests.names:
+        roots = [_last_that_defines(name, pieces) for name in sorted(names)]
+    else:
+        defining = [piece for piece in pieces if piece.definitions]
+        used = [piece for piece in defining if any(piece.definitions & each.needs for each in defining)]
+        roots = [piece for piece in defining if piece not in used][-1:] or defining[-1:]
+    found = list(filter(None, roots))
+    chosen = _with_needed(list(found), pieces)
+    if tests.kind == "stdio" and chosen and not any(piece.runs for piece in chosen):
+        callers = [piece for piece in pieces if piece.runs and any(piece.needs & each.names for each in chosen)]
+        chosen, found = chosen + callers[-1:], callers[-1:]
+    return _join_code([piece.code for piece in sorted(pieces, key=lambda each: each in found) if piece in chosen])
+
+
+def _last_that_defines(name: str, pieces: Sequence[_Piece]) -> _Piece | None:
+    found = [piece for piece in pieces if name in piece.definitions] or [piece for piece in pieces if name in piece.names]
+    return found[-1] if found else None
+
+
+def _with_needed(chosen: list[_Piece], pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Return the pieces with those that define what they need: the last one before a piece, else the first one after it."""
+    for piece in chosen:  # it grows meanwhile
+        at = pieces.index(piece)
+        for name in sorted(piece.needs.difference(*(each.names for each in chosen))):
+            near = [each for each in (*reversed(pieces[:at]), *pieces[at + 1 :]) if name in each.names and each not in chosen]
+            chosen += near[:1]
+    return chosen
+
+
+def _join_code(codes: Sequence[str]) -> str:
+    """Return pieces of code as one program; imports from __future__ come first."""
+    if len(codes) < 2:
+        return "".join(codes)
+    future = dict.fromkeys(line.strip() for code in codes for line in FUTURE_IMPORT.findall(code))
+    return "\n\n".join([*future, *(FUTURE_IMPORT.sub("", code).strip("\n") for code in codes)])
+
+
+def _piece(code: str) -> _Piece:
+    body = parse(code).body
+    names, tested = defined_names(code), [node for node in body if not _is_test(node)]
+    functions = {node.name for node in tested if isinstance(node, FunctionNode) and not _is_excerpt(node)}
+    excerpts = {node.name for node in body if isinstance(node, FunctionNode) and _is_excerpt(node)} - functions
+    definitions = functions | {node.name for node in tested if isinstance(node, ast.ClassDef)}
+    definitions |= {name for node in tested for name in _assigned_functions(node)}
+    passive = (FunctionNode, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    runs = not all(isinstance(node, passive) or (isinstance(node, ast.Expr) and _is_constant(node)) for node in body)
+    methods = {
+        method.name
+        for node in tested
+        if isinstance(node, ast.ClassDef) and node.name == "Solution"
+        for method in node.body
+        if isinstance(method, FunctionNode) and not _is_stub(method)
+    }
+    return _Piece(code, frozenset(names - excerpts), frozenset(definitions | methods), frozenset(undefined_names(code)), runs)
+
+
+def _is_test(node: ast.stmt) -> bool:
+    """Return whether a statement is a test of the program: a test function, or a class of tests."""
+    if isinstance(node, ast.ClassDef):
+        return node.name.startswith("Test") or any("TestCase" in ast.unparse(base) for base in node.bases)
+    return isinstance(node, FunctionNode) and node.name.startswith("test_")
+
+
+def _is_excerpt(node: FunctionNode) -> bool:
+    """Return whether a function is a method without its class, or has no body yet."""
+    first = (*node.args.posonlyargs, *node.args.args)[:1]
+    return _is_stub(node) or any(each.arg in ("self", "cls") for each in first)
+
+
+def _is_stub(node: FunctionNode) -> bool:
+    return all(isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and _is_constant(each)) for each in node.body)
+
+
+def _is_constant(node: ast.Expr) -> bool:
+    return isinstance(node.value, ast.Constant)
+
+
+def _assigned_functions(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that stand for a lambda, or for another function."""
+    match node:
+        case ast.Assign(targets=targets, value=ast.Lambda() | ast.Name() | ast.Attribute()):
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
 def complete_program(code: str, prefix: str = "", entry_point: str | None = None) -> str:

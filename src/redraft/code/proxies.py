@@ -15,9 +15,12 @@ from __future__ import annotations
 import builtins
 import collections.abc
 import operator
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
+
+from .values import named_tuple_class
 
 
 class Exchange(Protocol):
@@ -53,6 +56,10 @@ class Exchange(Protocol):
 
     def decode_with_reference(self, answer: dict[str, Any]) -> Any:
         """Return the value of an answer; what also is an object of the candidate can be asked for its attributes."""
+        ...
+
+    async def result_of(self, remote: RemoteObject, *, ends: bool = False) -> Any:
+        """Return what an object of the candidate gives that is awaited; with `ends`, StopAsyncIteration is raised here as well."""
         ...
 
     def remote_object(self, content: Any) -> Any:
@@ -91,6 +98,9 @@ class CandidateFunction:
         if not is_remote(other):
             self._driver.ask({"attribute": self.__name__})
         return isinstance(other, CandidateFunction) and self.__name__ == other.__name__
+
+    def __deepcopy__(self, memo: Any) -> CandidateFunction:
+        return self
 
     def __hash__(self) -> int:
         return hash(self.__name__)
@@ -189,6 +199,9 @@ class RemoteObject:
     def __ne__(self, other: object) -> Any:
         return compare(self, other, "ne")
 
+    def __deepcopy__(self, memo: Any) -> RemoteObject:
+        return self
+
     def __hash__(self) -> int:
         if "__eq__" not in type(self).abilities:
             return hash(self._content[0])
@@ -260,7 +273,7 @@ def value_object(driver: Exchange, value: Any, number: int, name: str, abilities
 
     One that cannot be changed stays the value, with the attributes of the object. Of another one only the object is used.
     """
-    base: Any = type(value)
+    base: Any = tuple if isinstance(value, tuple) else type(value)
     if base not in (int, float, str, tuple, frozenset, bytes):
         return driver.remote_object([number, name, abilities])
     reference = {"t": "object", "v": [number, name, []]}
@@ -271,6 +284,27 @@ def value_object(driver: Exchange, value: Any, number: int, name: str, abilities
         "__repr__": lambda _: driver.call({"method": "__repr__", "object": number}, (), {}),
     }
     return type(name if name in driver.classes else base.__name__, (base,), attributes)(value)
+
+
+def named_tuple(driver: Exchange, name: str, fields: list[str]) -> Callable[[list[Any]], Any]:
+    """Return what makes a named tuple of the candidate: its fields are there, and to read more of it ends the tests.
+
+    An object of the candidate does not take the part of a method of a built-in value.
+    """
+    kind = named_tuple_class(name, fields)
+
+    def missing(_: Any, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        driver.give_up(f"they read {attribute} of a named tuple ({name}), of which only the fields are passed")
+
+    with_fields = type(name, (kind,), {"__getattr__": missing, "__slots__": ()}) if kind is not tuple else tuple
+
+    def make(items: list[Any]) -> Any:
+        is_method = any(f in VALUE_METHODS and isinstance(item, RemoteObject) for f, item in zip(fields, items, strict=True))
+        return tuple(items) if is_method or with_fields is tuple else with_fields(*items)
+
+    return make
 
 
 def exception_of_candidate(driver: Exchange, kinds: list[type[Exception]], message: str, number: int) -> Exception:
@@ -303,6 +337,7 @@ def proxy_class(abilities: tuple[str, ...], name: str = "RemoteObject") -> type[
     """Return the class of proxies for objects with these special methods, of these abstract classes."""
     methods: dict[str, Any] = {each: METHODS[each] for each in abilities if each in METHODS}
     hashing = {} if "__hash__" in abilities else {"__hash__": None}
+    methods |= COROUTINE_METHODS if "Coroutine" in abilities else {}
     kind: type[RemoteObject] = type(name, (RemoteObject,), {**methods, **hashing, "abilities": abilities})
     for ability in abilities:
         if not ability.startswith("__"):
@@ -343,12 +378,29 @@ def forwarding_method(method: str, *, is_conversion: bool) -> Any:
     return forwarding
 
 
-def refusing_method(method: str) -> Any:
-    def refusing(self: RemoteObject, *args: Any) -> Any:
-        driver, _, name = parts_of(self)
-        raise driver.fail(f"the program gave an object of its class {name!r}, which is not asked that ({method})")
+def await_remote(remote: RemoteObject) -> Any:
+    return parts_of(remote)[0].result_of(remote).__await__()
 
-    return refusing
+
+async def next_of_remote(remote: RemoteObject) -> Any:
+    return await parts_of(remote)[0].result_of(forward(remote, "__anext__"), ends=True)
+
+
+def coroutine_method(name: str) -> Any:
+    """Return a method of a coroutine, which `asyncio` calls; a coroutine of this process waits for that of the candidate."""
+
+    def call(remote: RemoteObject, *args: Any) -> Any:
+        if "_coroutine" not in vars(remote):
+            object.__setattr__(remote, "_coroutine", parts_of(remote)[0].result_of(remote))
+        return getattr(vars(remote)["_coroutine"], name)(*args)
+
+    return call
+
+
+COROUTINE_METHODS = {
+    **{name: coroutine_method(name) for name in ("send", "throw", "close")},
+    **dict.fromkeys(f"{kind}_{part}" for kind in ("cr", "gi") for part in ("frame", "code", "await", "running")),  # not asked for
+}
 
 
 ORDER = ("lt", "le", "gt", "ge")
@@ -365,8 +417,12 @@ METHODS = {
     **{f"__i{name}__": operation(f"i{name}") for name in BINARY},
     **{f"__r{name}__": operation(operator_name(name), is_reflected=True) for name in BINARY},
     **{f"__{name}__": forwarding_method(f"__{name}__", is_conversion=True) for name in CONVERSIONS},
-    **{f"__{name}__": forwarding_method(f"__{name}__", is_conversion=False) for name in ("call", "enter", "exit")},
-    **{f"__{name}__": refusing_method(f"__{name}__") for name in ("await", "aiter", "anext", "aenter", "aexit")},
+    **{
+        f"__{name}__": forwarding_method(f"__{name}__", is_conversion=False)
+        for name in ("call", "enter", "exit", "aenter", "aexit", "aiter")
+    },
+    "__await__": await_remote,
+    "__anext__": next_of_remote,
 }
 """Special methods of proxies, of which each has those that the class of its object has.
 

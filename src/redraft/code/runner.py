@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+import re
 from dataclasses import replace
 from functools import cache, partial
 
@@ -18,6 +19,15 @@ from .session import CandidateSession
 from .source import PARSER_ERRORS
 from .stdio import run_stdio
 from .tests import Tests
+
+NOTHING_TO_WRITE_TO = re.compile(  # of the errors of a program, those of a relative path or one for temporary files
+    r"PermissionError: \[Errno (?:1|13)\] [\w ]+: '(?:(?!/)|/(?:var/)?tmp/)"
+    r"|No usable temporary directory|unable to open database file"
+)
+NO_FOLDER = (
+    "the sandbox (landlock) has no folder to write to, and the program or its tests need one: install bubblewrap, or choose "
+    "sandbox='docker:IMAGE' or 'unsafe'"
+)
 
 
 def run_tests(
@@ -75,6 +85,8 @@ if hasattr(os, "register_at_fork"):
 def _run(session: CandidateSession, tests: Tests, checker: Checker | None, *, trust_in_process: bool) -> TestReport:
     session.sandbox.tier  # noqa: B018  (raises if there is no sandbox)
     report = _report(session, tests, checker, trust_in_process=trust_in_process)
+    if report.tier == "landlock" and any(NOTHING_TO_WRITE_TO.search(result.error) for result in report.failures):
+        return report_without_score(report.method, NO_FOLDER, report.execution)
     hidden_alone = not tests.visible and report.score is None and not report.problem
     return replace(report, problem="all tests are hidden, so nothing decides") if hidden_alone else report
 

@@ -6,6 +6,7 @@ An answer of the candidate is a claim about a value and nothing else. What ends 
 from __future__ import annotations
 
 import marshal
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,6 +17,7 @@ from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from ..sandbox import Execution, Limits, Sandbox, SandboxedProcess, SandboxedProcessError
+from .imports import undefined_names
 from .report import MAX_MESSAGE_CHARS, MAX_TRACE_LINES
 from .values import Decoder, ValueCodecError, encode
 
@@ -24,6 +26,12 @@ MAX_CRASHES = 10  # processes that may end in another way
 LOADER = Path(__file__).with_name("loader.py")
 IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "proxies")}  # by the modules that start in a sandbox
 TIMEOUTS = ("cpu", "wall")
+SOLUTION_CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
+JUDGE_MODULES = (  # in the order of LiveCodeBench, whose imports those of LeetCodeDataset are among
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools", "functools",
+    "operator", "io", "sys", "json", "builtins", "typing",
+)  # fmt: skip
+JUDGE_IMPORTS = "\n".join([*(f"from {name} import *" for name in JUDGE_MODULES), f"import {', '.join(JUDGE_MODULES[:-2])}"])
 
 Message: TypeAlias = Mapping[str, Any]
 
@@ -33,7 +41,8 @@ class ReturnValue:
     """The program returned a value.
 
     `contents` is what is in the containers among the arguments after the call, as it was sent; `same`: the number of the one that
-    was returned; `reference`: what was sent with a value to stand for the object itself.
+    was returned; `kept`: the numbers of those that the program still has, -1 for what it returned; `reference`: what was sent with
+    a value to stand for the object itself.
     """
 
     value: Any
@@ -41,6 +50,7 @@ class ReturnValue:
     contents: Any = None
     same: int | None = None
     reference: Any = None
+    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,11 @@ def call_message(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     return {"call": function, "args": encode(list(args)), "kwargs": encode(dict(kwargs))}
 
 
+def load_message(code: str) -> Message:
+    """Return the message that starts a program."""
+    return {"load": code, "imports": imports_of_judges(code)}
+
+
 @dataclass
 class CandidateSession:
     """A program in a sandbox. It is started when first called, and started again if it ended: the other tests still count."""
@@ -159,7 +174,7 @@ class CandidateSession:
     def load(self) -> CallFailure | None:
         """Start the program if it does not run. Return why it does not start; None if it does."""
         if not self.load_failure and not self._process:
-            answer = self._exchange({"load": self.code}, Decoder())
+            answer = self._exchange(load_message(self.code), Decoder())
             if isinstance(answer, CallFailure):
                 self._end()
                 self.load_failure = replace(answer, types=(), seconds=None)  # it raised before any call
@@ -216,6 +231,11 @@ class CandidateSession:
         return self.processes.end(process) if process else None
 
 
+def imports_of_judges(code: str) -> str:
+    """Return what the judges of LeetCode's tasks import before a program: one with a class Solution that misses names."""
+    return JUDGE_IMPORTS if SOLUTION_CLASS.search(code) and undefined_names(code) else ""
+
+
 # ---- what comes back
 
 
@@ -251,7 +271,9 @@ def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Ans
             try:
                 same = answer.get("same")
                 same = same if type(same) is int else None
-                return ReturnValue(decoder.decode(value), seconds, answer.get("contents"), same, answer.get("reference"))
+                kept = answer.get("kept")
+                kept = tuple(n for n in kept if type(n) is int) if isinstance(kept, list) else ()
+                return ReturnValue(decoder.decode(value), seconds, answer.get("contents"), same, answer.get("reference"), kept)
             except (ValueCodecError, RecursionError) as problem:
                 return CallFailure(f"the value cannot be compared: {problem}", seconds)
     return CallFailure("it sent something else than an answer", seconds)

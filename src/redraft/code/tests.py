@@ -10,12 +10,13 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from .. import checks
 from ..errors import ConfigError
 from ..jsontext import strict_loads
-from .assertion_code import read_test_code
+from .assertion_code import names_of_candidate, read_test_code
 from .asserts import NotSimpleError, SimpleAssert, checked_name, simple_asserts
 from .compare import FLOAT_TOLERANCE, OUTPUT_COMPARISONS, Comparison, OutputComparison, Tolerance, ValueComparer
 from .parsing import parse
@@ -26,7 +27,12 @@ MAX_TESTS = 10_000
 MAX_SOURCE_CHARS = 1_000_000
 CALL_FIELDS = ("input", "output", "kwargs", "raises", "tolerance", "equal_nan", "function", "weight", "hidden", "name")
 STDIO_FIELDS = ("stdin", "stdout", "compare", "tolerance", "weight", "hidden", "name")
-WRAPPER_FIELDS = ("entry_point", "fn_name", "tests", "hidden", "inputs", "outputs", "test_list", "test_setup_code", "test_imports")
+PAIRED_FIELDS = (("inputs", "outputs"), ("input", "output"))  # of APPS and TACO, and of CodeContests
+CONTEST_FIELDS = ("public_tests", "private_tests", "generated_tests")  # of CodeContests
+WRAPPER_FIELDS = (
+    "entry_point", "fn_name", "tests", "hidden", "test_list", "test_setup_code", "test_imports", *CONTEST_FIELDS,
+    *(name for pair in PAIRED_FIELDS for name in pair),
+)  # fmt: skip
 IGNORED_FIELDS = frozenset(  # of rows of MBPP, APPS, HumanEval and LiveCodeBench
     (
         "task_id", "problem_id", "question_id", "id", "text", "prompt", "question", "code", "canonical_solution", "solutions",
@@ -119,6 +125,14 @@ class Tests:
         """The function that the tests call, or the first of several; None if they do not say."""
         return self.entry_point or next((test.function for test in self.calls if test.function), None)
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the program that the tests use, as far as they say."""
+        used = {self.entry_point or "", *(test.function for test in self.calls)}
+        for test in self.code:
+            used |= names_of_candidate(parse(test.source), self.entry_point)
+        return frozenset(name.partition(".")[0] for name in used if name)
+
     def hide(self, hidden: Callable[[int], bool]) -> Tests:
         """Return the tests with those hidden for whose number, from 0, `hidden` returns True."""
 
@@ -134,12 +148,25 @@ def parse_tests(tests: str | Sequence[Any] | Mapping[str, Any], entry_point: str
     Accepted, as text or as JSON: `[{"input": [args], "output": value}]` with the optional fields `kwargs`, `raises`, `tolerance`,
     `equal_nan`, `function`, `weight`, `hidden`, `name`; `[{"stdin": text, "stdout": text, "compare": "tokens"}]`; a list of
     asserts, also with code before them (`{"test_list": [...], "test_setup_code": code, "test_imports": [...]}`, MBPP);
-    `{"entry_point": name, "tests": ..., "hidden": ...}`; `{"inputs": [...], "outputs": [...], "fn_name": ...}` (APPS); test code
-    with `def check(candidate)` (HumanEval) or asserts; a file for pytest or unittest.
+    `{"entry_point": name, "tests": ..., "hidden": ...}`; `{"inputs": [...], "outputs": [...], "fn_name": ...}` (APPS, TACO);
+    `{"input": [text, ...], "output": [text, ...]}`, also as `public_tests`, `private_tests` and `generated_tests`, which all count
+    (CodeContests); test code with `def check(candidate)` (HumanEval) or asserts; a file for pytest or unittest. The name of a
+    method is `Solution.name` or `Solution().name`.
 
     Raises ConfigError for anything else, naming what is wrong and where.
     """
-    return _Reader(entry_point).read(_structure(tests))
+    return _Reader(_without_call(entry_point)).read(_structure(tests))
+
+
+@lru_cache(maxsize=256)
+def cached_tests(tests: str, entry_point: str | None) -> Tests:
+    """Do the same as `parse_tests` for a text that was read before, without reading it again."""
+    return parse_tests(tests, entry_point)
+
+
+def _without_call(name: str | None) -> str | None:
+    """Return the name of a method of a new object, `Solution().f`, as `Solution.f`; any other name as it is."""
+    return name.replace("().", ".") if name else name
 
 
 def _structure(tests: Any) -> Any:
@@ -187,11 +214,17 @@ class _Reader:
     # ---- JSON
 
     def _mapping(self, tests: Mapping[str, Any]) -> Tests:
-        name = _text_field(tests, "entry_point", "tests") or _text_field(tests, "fn_name", "tests") or self.entry_point
-        reader = replace(self, entry_point=name)
-        if "inputs" in tests and "outputs" in tests:
+        name = _text_field(tests, "entry_point", "tests") or _text_field(tests, "fn_name", "tests")
+        reader = replace(self, entry_point=_without_call(name) or self.entry_point)
+        for names in PAIRED_FIELDS:
+            inputs, outputs = (_list_in(tests.get(each)) for each in names)
+            if names[0] in tests and names[1] in tests and (names[0] == "inputs" or reader.holds_pairs(tests, inputs, outputs)):
+                _check_wrapper(tests)
+                by_call = name is not None or not _are_lines(inputs)
+                return reader.read_pairs(inputs, outputs, by_call=by_call)
+        if contests := [_structure(tests[each]) for each in CONTEST_FIELDS if tests.get(each)]:
             _check_wrapper(tests)
-            return reader.read_pairs(tests["inputs"], tests["outputs"], by_call=tests.get("fn_name") is not None)
+            return _join([reader.read(part) for part in contests if not _is_empty(part)])
         if "test_list" in tests:  # MBPP
             _check_wrapper(tests)
             return reader.read("\n".join([*_set_up_of(tests), *_texts(tests["test_list"])]))
@@ -202,6 +235,14 @@ class _Reader:
         _check_wrapper(tests)
         parts = [_structure(tests.get(name)) for name in ("tests", "hidden")]
         return reader.read_parts(*parts)
+
+    def holds_pairs(self, tests: Mapping[str, Any], inputs: Any, outputs: Any) -> bool:
+        """Return whether a mapping with "input" and "output" holds several tests: of a function that it names, or of a program."""
+        if tests.get("fn_name") is not None:
+            return True
+        if self.entry_point is not None or tests.get("function") is not None:  # the arguments of one call
+            return False
+        return _are_texts(inputs) and _are_texts(outputs) and len(inputs) == len(outputs)
 
     def read_parts(self, visible: Any, hidden: Any) -> Tests:
         """Read visible and hidden tests. If some of them stay code, all do."""
@@ -215,7 +256,9 @@ class _Reader:
         """Read the inputs and outputs of APPS."""
         pairs = _checked_pairs(inputs, outputs)
         if by_call:
-            tests = self.read([{"input": given, "output": output} for given, output in pairs])
+            rows = [{"input": given, "output": output} for given, output in pairs]
+            texts = all(isinstance(each, str) for pair in pairs for each in pair)  # JSON, a line for each argument
+            tests = self.read([{**row, "testtype": "functional"} for row in rows] if texts else rows)
             return replace(tests, calls=tuple(_with_unwrapped(test) for test in tests.calls))
         return self.read([{"stdin": _join_lines(given), "stdout": _join_lines(out)} for given, out in pairs])
 
@@ -315,19 +358,19 @@ def _join(parts: Sequence[Tests]) -> Tests:
     """Return visible and hidden tests as one. Raises ConfigError if they are of different kinds."""
     if not parts:
         raise ConfigError("tests are empty: give at least one")
-    if len(parts) == 1:
-        return parts[0]
-    first, second = parts
-    if first.kind != second.kind:
-        raise ConfigError(f"the tests are of the kind {first.kind!r} and the hidden ones of the kind {second.kind!r}")
-    return Tests(
-        first.kind,
-        first.entry_point or second.entry_point,
-        first.calls + second.calls,
-        first.runs + second.runs,
-        first.code + second.code,
-        first.why or second.why,
-    )
+    first = parts[0]
+    for part in parts[1:]:
+        if first.kind != part.kind:
+            raise ConfigError(f"the tests are of the kind {first.kind!r} and the hidden ones of the kind {part.kind!r}")
+        first = Tests(
+            first.kind,
+            first.entry_point or part.entry_point,
+            first.calls + part.calls,
+            first.runs + part.runs,
+            first.code + part.code,
+            first.why or part.why,
+        )
+    return first
 
 
 def _as_test(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -360,6 +403,20 @@ def _with_unwrapped(test: CallTest) -> CallTest:
     """Return the test with the only item of a list as an alternative: many rows of the data set have values in such lists."""
     wrapped = isinstance(test.expected, list) and len(test.expected) == 1
     return replace(test, alternatives=(test.expected[0],)) if wrapped else test
+
+
+def _are_lines(inputs: Any) -> bool:
+    """Return whether inputs are texts, or lists of lines; other ones are arguments of a function."""
+    return not isinstance(inputs, list | tuple) or all(isinstance(each, str) or _are_texts(each) for each in inputs)
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
+
+
+def _is_empty(tests: Any) -> bool:
+    """Return whether a part of the tests of CodeContests has none."""
+    return isinstance(tests, Mapping) and not any(tests.values())
 
 
 def _join_lines(value: Any) -> Any:

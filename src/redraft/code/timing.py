@@ -28,6 +28,7 @@ from .session import (
     ProcessGroup,
     call_message,
     describe_end,
+    load_message,
     read_answer,
     runner_settings,
 )
@@ -183,7 +184,7 @@ class _Timer:
 def _messages(code: str, tests: Sequence[CallTest], entry_point: str) -> list[Message]:
     try:
         calls = [call_message(test.function or entry_point, test.args, test.kwargs) for test in tests]
-        return [{"load": code}, *calls]
+        return [load_message(code), *calls]
     except ValueCodecError as error:
         raise ProgramFailedError(f"the arguments cannot be sent: {error}") from None
 

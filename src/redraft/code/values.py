@@ -51,7 +51,7 @@ ABILITIES = (  # special methods that a class may have or lack, and that say wha
     "__rmod__", "__rpow__", "__rmatmul__", "__rand__", "__ror__", "__rxor__", "__rlshift__", "__rrshift__", "__iadd__",
     "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__imatmul__", "__iand__",
     "__ior__", "__ixor__", "__ilshift__", "__irshift__",
-    "Mapping", "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set",
+    "Coroutine", "Mapping", "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set",
 )  # fmt: skip
 """The last ones are abstract classes of `collections.abc`, which an object belongs to only if its class says so."""
 SAFE_INTEGER = 2**53  # every reader of JSON reads smaller ones exactly
@@ -185,6 +185,14 @@ def _sequence(tag: str) -> Callable[[Encoder, Any, int], Any]:
     return encode
 
 
+def _encode_tuple(encoder: Encoder, value: Any, depth: int) -> Any:
+    items, kind = encoder.encode_all(tuple.__iter__(value), depth), type(value)
+    fields = getattr(kind, "_fields", None) if kind is not tuple else None
+    if encoder.refer and type(fields) is tuple and len(fields) == len(items) and all(type(name) is str for name in fields):
+        return _with_tag("named tuple", [kind.__name__[:80], list(fields), items])
+    return _with_tag("tuple", items)
+
+
 def _text(tag: str, to_text: Callable[[Any], str]) -> Callable[[Encoder, Any, int], Any]:
     return lambda _encoder, value, _depth: _with_tag(tag, to_text(value))
 
@@ -220,6 +228,8 @@ def _python_number(value: Any) -> Any:
 
 
 def _encode_iterator(encoder: Encoder, value: Iterator[Any], depth: int) -> Any:
+    if encoder.refer and hasattr(type(value), "__await__"):  # it is awaited, such as the next item of an async generator
+        return encoder.refer(value)
     items = list(islice(value, MAX_ITERATOR_ITEMS + 1))
     if len(items) > MAX_ITERATOR_ITEMS:
         raise ValueCodecError(f"an iterator yields more than {MAX_ITERATOR_ITEMS:,} values")
@@ -247,7 +257,7 @@ _ENCODERS: tuple[tuple[Any, Callable[[Encoder, Any, int], Any]], ...] = (
     (int, _encode_int),
     (float, _encode_float),
     (list, _encode_list),
-    (tuple, _sequence("tuple")),
+    (tuple, _encode_tuple),
     (dict, _encode_dict),
     (frozenset, _sequence("frozenset")),
     ((set, KeysView), _sequence("set")),
@@ -282,6 +292,7 @@ class Decoder:
 
     - `resolve(content)` returns what the tag "object" stands for; without it, that tag is refused.
     - `container(number)` returns what stands for a container that was encoded before; without it, that is refused.
+    - `named(class name, names)` returns what makes a named tuple of its items; without it, they become a tuple.
     - `array(type, shape, items)` makes an array of NumPy; shape None: a scalar. Without it, arrays become lists, one inside the
       other, and scalars the number that they are. `array` may raise ValueCodecError.
 
@@ -293,11 +304,14 @@ class Decoder:
         resolve: Callable[[Any], Any] | None = None,
         container: Callable[[int], Any] | None = None,
         array: Callable[[str, list[int] | None, list[Any]], Any] | None = None,
+        named: Callable[[str, list[str]], Callable[[list[Any]], Any]] | None = None,
     ) -> None:
         self.items = 0
         self.resolve = resolve
         self.container = container
         self.array = array or nested_lists
+        self.named = named or _tuple_maker
+        self.makers: dict[tuple[str, ...], Callable[[list[Any]], Any]] = {}  # of named tuples, by their names
         self.containers: list[Any] = []
 
     def decode(self, data: Any, depth: int = 0) -> Any:
@@ -389,6 +403,22 @@ def _decode_dict(decoder: Decoder, content: Any, depth: int) -> dict[Any, Any]:
     return dict(zip(keys, (decoder.decode(value, depth) for _, value in content), strict=True))
 
 
+def _tuple_maker(_name: str, _fields: list[str]) -> Callable[[list[Any]], Any]:
+    return tuple
+
+
+def _decode_named_tuple(decoder: Decoder, content: Any, depth: int) -> Any:
+    match content:
+        case [str() as name, list() as fields, list() as items] if len(fields) == len(items):
+            names = [_checked_text(field, 80) for field in fields]
+            values = decoder.decode_list(items, depth)
+            key = (name[:80], *names)
+            if key not in decoder.makers:
+                decoder.makers[key] = decoder.named(name[:80], names)
+            return decoder.makers[key](values)
+    raise ValueCodecError("it is no named tuple")
+
+
 def _decode_array(decoder: Decoder, content: Any, depth: int) -> Any:
     match content:
         case [str() as kind, (list() | None) as shape, list() as items] if kind in ARRAY_TYPES:
@@ -420,6 +450,22 @@ def make_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
 
     array = np.array(items, kind)
     return array[0] if shape is None else array.reshape(shape)
+
+
+def named_tuple_class(name: str, fields: list[str]) -> Any:
+    """Return the class of named tuples; `tuple` if these are no names that one can have. Only for a process in a sandbox."""
+    from collections import namedtuple
+
+    try:
+        return namedtuple(name, fields)  # noqa: PYI024
+    except ValueError:
+        return tuple
+
+
+def named_tuple_maker(name: str, fields: list[str]) -> Callable[[list[Any]], Any]:
+    """Return what makes a named tuple of its items."""
+    kind = named_tuple_class(name, fields)
+    return tuple if kind is tuple else lambda items: kind(*items)
 
 
 def _empty_lists(shape: list[int]) -> list[Any]:
@@ -479,6 +525,7 @@ _DECODERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
     "int": lambda _decoder, content, _depth: _hex_number(content),
     "float": _decode_float,
     "tuple": _from_list(tuple),
+    "named tuple": _decode_named_tuple,
     "dict": _decode_dict,
     "set": _from_list(lambda items: set(_checked_keys(items))),
     "frozenset": _from_list(lambda items: frozenset(_checked_keys(items))),

@@ -14,6 +14,7 @@ from ..quality.calibration import check_confidence
 from ..runs import BatchSettings
 from ..settings import BATCH_DEFAULTS, Settings
 from ..sync import run_sync
+from ..validation.cases import is_lower_better
 from ..validation.statistics import check_dependencies
 from .estimates import ComparisonSettings, PairedScores, build_report
 from .labels import read_labels
@@ -33,6 +34,7 @@ async def compare(
     graders: Any = None,
     judge: Any = None,
     score: str = "",
+    lower_is_better: bool | None = None,
     result_columns: Mapping[str, str] | None = None,
     label_columns: Mapping[str, str] | None = None,
     label_scale: tuple[float, float] | None = None,
@@ -59,6 +61,8 @@ async def compare(
             answers, such as "pairwise", sees each pair in both orders and gives the win rate.
         judge: The model that graders ask. One model judges both runs.
         score: The name of the score in result files; "" for the usual or the only one.
+        lower_is_better: Whether lower scores of the result files are better, such as error rates. None: higher ones are, and a name
+            such as "wer", "perplexity" or "latency" is an error that asks which it is.
         result_columns: The columns of tables of results by role, if their names do not say it: id, prompt, messages, response.
         label_columns: The columns of the labels by role, as in `redraft.validation.validate`.
         label_scale: The lowest and the highest label, such as (1, 5); None: that of `redraft label`, or from 0 to 1.
@@ -80,6 +84,11 @@ async def compare(
         BudgetExhaustedError: The budget or the time ran out; the same call resumes.
     """
     options = ComparisonSettings(cluster, _column_names(slices), margin, level, anytime)
+    checks.flag("lower_is_better", lower_is_better, optional=True)
+    if lower_is_better is not None and (tasks is not None or graders is not None):
+        raise ConfigError(
+            "lower_is_better has no effect on scores of graders: higher is better; it is about scores in result files"
+        )
     _check(options, settings, tasks=tasks, graders=graders, judge=judge, model=model)
     run = ComparisonRun(Path(settings.get("journal") or DEFAULT_JOURNAL), graders, judge, _batch_settings(settings))
     ranks = ranks_answers(graders)
@@ -89,6 +98,9 @@ async def compare(
         sides = [await run.run(variant, rows, model) for variant in (a, b)]
     else:
         sides = [read_results(source, score=score, columns=result_columns) for source in (a, b)]
+        if graders is None:
+            lower = [is_lower_better(side.score_name, stated=lower_is_better) for side in sides]
+            options = replace(options, lower_is_better=any(lower))
         if labels is not None or graders is not None:
             sides = [results.with_tasks() for results in sides]
         sides = _with_own_names(sides, (a, b))
@@ -117,6 +129,7 @@ def compare_sync(
     graders: Any = None,
     judge: Any = None,
     score: str = "",
+    lower_is_better: bool | None = None,
     result_columns: Mapping[str, str] | None = None,
     label_columns: Mapping[str, str] | None = None,
     label_scale: tuple[float, float] | None = None,
@@ -141,6 +154,7 @@ def compare_sync(
             graders=graders,
             judge=judge,
             score=score,
+            lower_is_better=lower_is_better,
             result_columns=result_columns,
             label_columns=label_columns,
             label_scale=label_scale,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, sqrt
 from statistics import fmean
@@ -32,7 +32,8 @@ class ComparisonSettings:
 
     `clusters` is a column of what several rows have in common (None: their task), `slices` are columns whose values are compared
     one by one, `margin` is the loss that does not matter (None: 0.02 for scores from 0 to 1), `level` the confidence of intervals.
-    With `anytime` the verdict holds although it is looked at after every row.
+    With `anytime` the verdict holds although it is looked at after every row. `lower_is_better`: of the scores; a difference is
+    then by how much lower those of B are.
     """
 
     clusters: str | None = None
@@ -40,6 +41,7 @@ class ComparisonSettings:
     margin: float | None = None
     level: float = 0.95
     anytime: bool = False
+    lower_is_better: bool = False
 
 
 def build_report(
@@ -69,7 +71,7 @@ def build_report(
         slices={column: _slices(scores, column) for column in settings.slices},
         score_name=results.b.score_name,
         paired_by=results.paired_by,
-        only_a=results.only_a,
+        only_a=len(results.only_a),
         only_b=results.only_b,
         unscored_a=len(results.unscored_a),
         unscored_b=len(results.unscored_b),
@@ -82,6 +84,7 @@ def build_report(
         worst_case=_worst_case(results, scores),
         margin=margin,
         level=settings.level,
+        lower_is_better=settings.lower_is_better,
         unused_labels={reason: n for reason, n in (labels.unused if labels else {}).items() if n},
         forms=(results.a.form, results.b.form),
         skipped=(*results.a.skipped, *results.b.skipped),
@@ -90,18 +93,25 @@ def build_report(
 
 
 class PairedScores:
-    """The scores of both runs, pair by pair, and the cluster of each pair (None: each is one). `missing` stands for no score."""
+    """The scores of both runs, pair by pair, and the cluster of each pair (None: each is one). `missing` stands for no score.
+
+    Where lower is better, scores are mirrored: those from 0 to 1 are subtracted from 1, others from 0.
+    """
 
     def __init__(self, pairs: Sequence[ResultPair], settings: ComparisonSettings, *, missing: float = 0.0) -> None:
         self.pairs, self.settings = pairs, settings
-        self.a = [missing if pair.a.score is None else float(pair.a.score) for pair in pairs]
-        self.b = [missing if pair.b.score is None else float(pair.b.score) for pair in pairs]
-        self.clusters = _task_clusters(pairs) if settings.clusters is None else _clusters(pairs, settings.clusters)
-
-    @property
-    def are_shares(self) -> bool:
+        a, b = (
+            [missing if row.score is None else float(row.score) for row in rows]
+            for rows in ((pair.a for pair in pairs), (pair.b for pair in pairs))
+        )
+        self.are_shares = all(0 <= score <= 1 for score in (*a, *b))
         """Whether all scores are from 0 to 1."""
-        return all(0 <= score <= 1 for score in (*self.a, *self.b))
+        self.clusters = _task_clusters(pairs) if settings.clusters is None else _clusters(pairs, settings.clusters)
+        self.a, self.b = ([self.mirror(score) for score in side] for side in (a, b))
+
+    def mirror(self, score: float) -> float:
+        """Return a score such that higher is better; the same function returns the original score."""
+        return score if not self.settings.lower_is_better else float(self.are_shares) - score
 
     @property
     def equal_tasks(self) -> int:
@@ -115,7 +125,13 @@ class PairedScores:
 
     def difference(self) -> PairedDifference:
         """Return the difference over all pairs."""
-        return paired_difference(self.a, self.b, clusters=self.clusters, confidence=self.settings.level)
+        return self.as_shown(paired_difference(self.a, self.b, clusters=self.clusters, confidence=self.settings.level))
+
+    def as_shown(self, difference: PairedDifference) -> PairedDifference:
+        """Return a difference with the means of the original scores, and an interval that does not leave their scale."""
+        means = self.mirror(difference.mean_a), self.mirror(difference.mean_b)
+        interval = _within(difference.interval, 1.0) if self.are_shares else difference.interval
+        return replace(difference, mean_a=means[0], mean_b=means[1], interval=interval)
 
 
 def column_values(pairs: Sequence[ResultPair], column: str) -> list[str]:
@@ -143,9 +159,15 @@ def _slices(scores: PairedScores, column: str) -> Mapping[str, PairedDifference]
     names = column_values(scores.pairs, column)
     level = 1 - (1 - scores.settings.level) / len(scores.settings.slices)  # for all columns at once
     try:
-        return slice_differences(scores.a, scores.b, names, clusters=scores.clusters, confidence=level)
+        found = slice_differences(scores.a, scores.b, names, clusters=scores.clusters, confidence=level)
+        return {name: scores.as_shown(difference) for name, difference in found.items()}
     except ConfigError as error:
         raise ConfigError(f"column {column!r}: {error}") from error
+
+
+def _within(interval: tuple[float, float] | None, limit: float) -> tuple[float, float] | None:
+    """Return the part of an interval that lies from -limit to limit."""
+    return interval and (max(-limit, interval[0]), min(limit, interval[1]))
 
 
 def _anytime(scores: PairedScores) -> tuple[float, float]:
@@ -160,10 +182,15 @@ def _anytime(scores: PairedScores) -> tuple[float, float]:
 
 
 def _worst_case(results: PairedResults, scores: PairedScores) -> PairedDifference | None:
-    """Return the difference if every answer that only B has no score for counted as 0, or as the lowest score of another scale."""
-    missing = [pair for pair in results.unscored_b if pair.a.score is not None]
-    lowest = 0.0 if scores.are_shares else min(*scores.a, *scores.b)
-    return PairedScores([*results.pairs, *missing], scores.settings, missing=lowest).difference() if missing else None
+    """Return the difference if every answer that only B has no score for, or lacks, had the worst score.
+
+    It is 0, or the lowest score of another scale; 1, or the highest one, if lower is better.
+    """
+    missing = [pair for pair in (*results.unscored_b, *results.only_a) if pair.a.score is not None]
+    known = [row.score for pair in (*results.pairs, *missing) for row in (pair.a, pair.b) if row.score is not None]
+    lower = scores.settings.lower_is_better
+    worst = float(lower) if all(0 <= score <= 1 for score in known) else max(known) if lower else min(known)
+    return PairedScores([*results.pairs, *missing], scores.settings, missing=worst).difference() if missing else None
 
 
 def _people(scores: PairedScores, labels: PairLabels) -> PeopleEstimate:
@@ -192,7 +219,9 @@ def _people(scores: PairedScores, labels: PairLabels) -> PeopleEstimate:
     needed, for_gate = (
         _labels_to_decide(estimate, alone, correlation, rows=different, level=level, margin=loss) for loss in losses
     )
-    return PeopleEstimate(_of_all(estimate, scores), labels.unit, _of_all(alone, scores), needed, for_gate, same)
+    limit = 0.5 if labels.unit == "preference" else 1.0
+    of_all = [replace(each, interval=_within(each.interval, limit)) for each in (_of_all(estimate, scores), _of_all(alone, scores))]
+    return PeopleEstimate(of_all[0], labels.unit, of_all[1], needed, for_gate, same)
 
 
 def _of_all(estimate: LabelEstimate, scores: PairedScores) -> LabelEstimate:
@@ -218,19 +247,20 @@ def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
     pairs = [scores.pairs[n] for n in rows]
     truth = [labels.levels[pair.key] for pair in pairs]
     sides = [
-        [-_mean_error(repeats, levels) for repeats, levels in zip(side, truth, strict=True)]
+        [-_mean_error(repeats, levels, scores.mirror) for repeats, levels in zip(side, truth, strict=True)]
         for side in ([pair.a_rows for pair in pairs], [pair.b_rows for pair in pairs])
     ]
     clusters = None if scores.clusters is None else [scores.clusters[n] for n in rows]
-    return paired_difference(*sides, clusters=clusters, confidence=scores.settings.level)
+    found = paired_difference(*sides, clusters=clusters, confidence=scores.settings.level)
+    return replace(found, interval=_within(found.interval, 1.0)) if scores.are_shares else found
 
 
-def _mean_error(rows: Sequence[ResultRow], levels: Mapping[str | None, float]) -> float:
+def _mean_error(rows: Sequence[ResultRow], levels: Mapping[str | None, float], mirror: Callable[[float], float]) -> float:
     """Return the mean error of the scores of those repeats whose text has a label; the text None stands for all of them."""
     scores: defaultdict[str | None, list[float]] = defaultdict(list)
     for row in rows:
         for text in {None, row.text}:
-            scores[text].append(float(row.score or 0.0))
+            scores[text].append(mirror(float(row.score or 0.0)))
     errors = [abs(fmean(scores[text]) - label) for text, label in levels.items()]
     return fmean(errors, [len(scores[text]) for text in levels])
 

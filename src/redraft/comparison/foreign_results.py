@@ -7,6 +7,8 @@ document, `ROW_FORMS` by those of rows.
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +18,7 @@ from typing import Any
 from ..checks import format_value
 from ..core.task import Task
 from ..errors import ConfigError
+from ..tables.readers import Row
 from .results import ResultRow, hash_task
 
 INSPECT_WORDS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, "yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
@@ -23,9 +26,7 @@ INSPECT_WORDS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, "yes": 1.0, "no": 0.0, 
 INSPECT_FIELDS = ("id", "input", "target", "output", "scores", "score", "metadata", "error", "attachments")
 ATTACHMENT = "attachment://"  # before the key of a text that stands in the attachments of the sample
 PROMPTFOO_ERROR = 2  # failureReason of a row whose call failed
-LOWER_IS_BETTER = frozenset(
-    {"perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "brier_score", "ter", "wer", "cer", "loss"}
-)
+SAMPLES_FILE = re.compile(r"samples_(?P<task>[^/\\]+)_\d{4}-\d\d-\d\dT[^/\\]*$")
 NOT_SCORES = frozenset({"doc_id", "task_idx"})
 
 
@@ -224,22 +225,42 @@ def is_lm_eval(rows: Sequence[Mapping[str, Any]]) -> bool:
     return bool(rows) and all("doc_id" in row and ("filtered_resps" in row or "resps" in row) for row in rows[:20])
 
 
-def read_lm_eval(rows: Sequence[Mapping[str, Any]], choice: ResultChoice) -> ForeignResults:
-    """Return the samples of one filter (`part`). `score` is the name of a metric; "" the first one of the file."""
-    filters = dict.fromkeys(str(row.get("filter", "none")) for row in rows)
+def read_lm_eval(rows: Sequence[Row], choice: ResultChoice) -> ForeignResults:
+    """Return the samples of one filter (`part`). `score` is the name of a metric; "" the first one of the file.
+
+    In a folder, `doc_id` begins at 0 in each file: a question is then told by its task, which is in the name of the file, or by its
+    hashes.
+    """
+    filters = dict.fromkeys(str(row.values.get("filter", "none")) for row in rows)
     part = choice.part or next(iter(filters))
     if part not in filters:
         raise _unknown("filter", choice, part, filters)
-    chosen = [row for row in rows if str(row.get("filter", "none")) == part]
-    names = dict.fromkeys(name for row in chosen[:100] for name in _lm_eval_metrics(row))
+    chosen = [row for row in rows if str(row.values.get("filter", "none")) == part]
+    names = dict.fromkeys(name for row in chosen[:100] for name in _lm_eval_metrics(row.values))
     if choice.score and choice.score not in names:
         raise _unknown("score", choice, choice.score, names)
     score = choice.score or next(iter(names), "")
     if not score:
         raise ConfigError(f"{choice.name!r}: no row has a metric")
-    if score.partition(",")[0] in LOWER_IS_BETTER:
-        raise ConfigError(f"{choice.name!r}: lower is better for {score!r}; name another score")
-    return ForeignResults([_lm_eval_row(row, score) for row in chosen], score)
+    questions: defaultdict[Any, set[tuple[str, ...]]] = defaultdict(set)
+    for row in chosen:
+        questions[str(row.values.get("doc_id"))].add(_lm_eval_question(row))
+    is_unique = all(len(each) == 1 for each in questions.values())
+    return ForeignResults([_lm_eval_row(row, score, is_unique=is_unique) for row in chosen], score)
+
+
+def _lm_eval_question(row: Row) -> tuple[str, ...]:
+    """Return what tells the question of a sample from those of other tasks: the task, or its hashes."""
+    if task := _lm_eval_task(row):
+        return (task,)
+    hashes = [str(row.values.get(f"{name}_hash") or "") for name in ("doc", "prompt", "target")]
+    return (hash_task([*hashes, "" if hashes[0] else row.values.get("doc")]),)
+
+
+def _lm_eval_task(row: Row) -> str:
+    """Return the task in the name of the file, samples_TASK_2026-01-01T00-00-00.123.jsonl; "" for another name."""
+    found = SAMPLES_FILE.search(row.location)
+    return found["task"] if found else ""
 
 
 def _lm_eval_metrics(row: Mapping[str, Any]) -> list[str]:
@@ -249,13 +270,16 @@ def _lm_eval_metrics(row: Mapping[str, Any]) -> list[str]:
     return names or [name for name, value in row.items() if name not in NOT_SCORES and number_or_none(value) is not None]
 
 
-def _lm_eval_row(row: Mapping[str, Any], score: str) -> ResultRow:
-    responses = row.get("filtered_resps") or row.get("resps")
+def _lm_eval_row(row: Row, score: str, *, is_unique: bool) -> ResultRow:
+    values, task = row.values, _lm_eval_task(row)
+    responses = values.get("filtered_resps") or values.get("resps")
     first = responses[0] if isinstance(responses, list) and responses else responses
-    doc = row.get("doc")
-    metadata = {f"doc.{name}": value for name, value in _mapping(doc).items()}
-    key = str(row["doc_hash"]) if row.get("doc_hash") else hash_task(doc) if doc is not None else ""
-    return ResultRow(str(row.get("doc_id")), key, number_or_none(row.get(score)), _text(first), metadata)
+    doc, id = values.get("doc"), str(values.get("doc_id"))
+    metadata = {f"doc.{name}": value for name, value in _mapping(doc).items()} | ({"task": task} if task else {})
+    key = str(values["doc_hash"]) if values.get("doc_hash") else hash_task(doc) if doc is not None else ""
+    if not is_unique:
+        id = "/".join((*_lm_eval_question(row), id))
+    return ResultRow(id, key, number_or_none(values.get(score)), _text(first), metadata)
 
 
 # ---- OpenJudge
@@ -290,7 +314,7 @@ def _openjudge_row(n: int, result: Mapping[str, Any]) -> ResultRow:
 
 @dataclass(frozen=True)
 class ResultForm:
-    """A form of result files: whether a document has it, and its rows."""
+    """A form of result files: whether a document, or the values of rows, have it, and its rows."""
 
     name: str
     matches: Callable[[Any], bool]
@@ -306,7 +330,9 @@ DOCUMENT_FORMS = (
 ROW_FORMS = (
     ResultForm("lm-eval", is_lm_eval, read_lm_eval),
     ResultForm(
-        "promptfoo", lambda rows: is_promptfoo({"results": rows}), lambda rows, choice: read_promptfoo({"results": rows}, choice)
+        "promptfoo",
+        lambda rows: is_promptfoo({"results": rows}),
+        lambda rows, choice: read_promptfoo({"results": [row.values for row in rows]}, choice),
     ),
 )
 

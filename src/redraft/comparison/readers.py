@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from glob import escape
 from importlib import import_module
 from io import SEEK_END, BufferedReader
 from pathlib import Path
@@ -30,12 +31,25 @@ from ..tables.readers import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_MEMORY, MAX_LINE_B
 from ..tables.row_values import MISSING, has_value, value_at
 from ..tables.sources import open_source
 from ..tables.text_format import ENCODING, open_text
-from ..validation.cases import AmbiguousLabel, is_missing, parse_number
+from ..validation.cases import AmbiguousLabel, is_missing, score_reader
 from .foreign_results import DOCUMENT_FORMS, ROW_FORMS, ResultChoice, inspect_fields, number_or_none, read_inspect
 from .results import ResultRow, RunResults, check_size, task_key
 
 SCORE_NAMES = ("best_score", "score", "reward", "rating")
-ID_NAMES = ("id", "row_id", "uid", "unique_id", "pair_id", "question_id", "item_id", "problem_idx", "doc_id")
+PASS_NAMES = ("passed", "pass", "is_correct", "correct", "resolved", "success")  # if they hold scores, and no correct answers
+ID_NAMES = (
+    "id",
+    "row_id",
+    "uid",
+    "unique_id",
+    "pair_id",
+    "question_id",
+    "item_id",
+    "task_id",
+    "instance_id",
+    "problem_idx",
+    "doc_id",
+)
 ANSWER_NAMES = ("best", *RESPONSE_NAMES)
 OWN_COLUMNS = {"best", "best_score", "initial_score", "stop"}  # those of an output of `redraft batch`
 ROLES = ("id", "prompt", "messages", "response", "score")
@@ -44,6 +58,7 @@ MAX_SAMPLES = 200_000
 MAX_DIRECTORY_BYTES = 64 * 2**20  # of an archive: the list of its files, which takes ten times as much memory
 MAX_ZIP_END = 2**16 + 100  # bytes in which the record is that ends a ZIP archive, with a comment
 MAX_SKIPPED = 20  # reasons that are kept
+SAMPLES = "samples_*.jsonl"
 SAMPLE = 50  # rows from which columns are recognised
 
 
@@ -79,7 +94,7 @@ def read_results(source: Any, *, score: str = "", columns: Mapping[str, str] | N
         results = _read_rows(_Rows.of(open_source(source).rows, "rows"), named, "rows")
     check_size(results.rows, results.name)
     if not results.rows:
-        raise ConfigError(f"{results.name!r} has no row")
+        raise _no_row(results.name, results.skipped)
     return replace(results, name=name or results.name)
 
 
@@ -98,10 +113,12 @@ def _read_path(source: str, named: Mapping[str, str]) -> RunResults:
             if form.matches(document):
                 found = form.read(document, choice)
                 return RunResults(path.name, form.name, found.rows, found.score_name)
+    if path.is_dir() and next(path.rglob(SAMPLES), None):  # beside the summaries of lm-evaluation-harness, which hold no rows
+        file = f"{escape(file.rstrip('/'))}/**/{SAMPLES}"
     rows = _Rows.of(open_source(file).rows, path.name)
     for form in ROW_FORMS:
         if form.matches([row.values for row in rows.good[:SAMPLE]]):
-            found = form.read([row.values for row in rows.good], choice)
+            found = form.read(rows.good, choice)
             return RunResults(path.name, form.name, found.rows, found.score_name, rows.skipped)
     if part:
         raise ConfigError(f"{file!r} is a table, which holds one run: leave out {'#' + part!r}")
@@ -255,31 +272,52 @@ class _Rows:
 def _read_rows(rows: _Rows, named: Mapping[str, str], name: str) -> RunResults:
     """Return the results in a table: an output of `redraft batch`, or any other with a column of scores."""
     if not rows.good:
-        raise ConfigError(f"{name!r} has no row{f' that can be read: {rows.skipped[0]}' if rows.skipped else ''}")
+        raise _no_row(name, rows.skipped)
     sample = SampleColumns([row.values for row in rows.good[:SAMPLE]])
     for role, column in named.items():
         sample.require(f"{role}={column!r}", column)
     score = named.get("score") or next((column for column in SCORE_NAMES if sample.has(column)), None)
+    score = score or next((column for column in PASS_NAMES if sample.has(column) and _holds_scores(sample.rows, column)), None)
     if score is None:
         raise ConfigError(f"{name!r}: no column is known to be the score; name it. There are {sample.column_list()}")
     id = named.get("id") or next((column for column in ID_NAMES if sample.has(column)), None)
     response = named.get("response") or next((column for column in ANSWER_NAMES if sample.has(column)), None)
     is_own = all(sample.has(column) for column in OWN_COLUMNS)
     results, skipped = [], list(rows.skipped)
+    read_score = score_reader(value for row in rows.good if (value := value_at(row.values, score)) is not MISSING)
     for row in rows.good:
         try:
-            results.append(_table_row(row.values, score, id, response, is_own=is_own))
+            results.append(_table_row(row.values, score, read_score, id, response, is_own=is_own))
         except AmbiguousLabel as error:
             skipped.append(f"{row.location}: {score!r}: {error}")
     read_task = _task_reader(rows.good[:SAMPLE], named, is_own=is_own)
     return RunResults(name, "redraft" if is_own else "table", results, score, tuple(skipped), read_task)
 
 
-def _table_row(values: Mapping[str, Any], score: str, id: str | None, response: str | None, *, is_own: bool) -> ResultRow:
+def _no_row(name: str, skipped: Sequence[str]) -> ConfigError:
+    return ConfigError(f"{name!r}: no row can be read: {skipped[0]}" if skipped else f"{name!r} has no row")
+
+
+def _holds_scores(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
+    """Return whether a column holds scores and nothing else."""
+    values = [value for row in rows if (value := value_at(row, column)) is not MISSING and not is_missing(value)]
+    try:
+        return bool([*map(score_reader(values), values)])
+    except AmbiguousLabel:
+        return False
+
+
+def _table_row(
+    values: Mapping[str, Any],
+    score: str,
+    read_score: Callable[[Any], float],
+    id: str | None,
+    response: str | None,
+    *,
+    is_own: bool,
+) -> ResultRow:
     value = value_at(values, score)
-    number = number_or_none(value) if isinstance(value, bool) else None
-    if number is None and value is not MISSING and not is_missing(value):
-        number = parse_number(value)
+    number = None if value is MISSING or is_missing(value) else read_score(value)
     given = MISSING if id is None else value_at(values, id)
     text = MISSING if response is None else value_at(values, response)
     known_id = None if given is MISSING or is_missing(given) else str(given)

@@ -59,7 +59,8 @@ class ComparisonReport:
     Attributes:
         a: The name of the first run.
         b: The name of the second run.
-        difference: By how much B scores above A, over the rows with a score in both.
+        difference: By how much B scores above A, over the rows with a score in both; if lower is better, by how much below A.
+            `mean_a` and `mean_b` are means of the scores as they are.
         people: By how much people rate B above A; None without labels.
         errors: By how much smaller the absolute errors of B's scores are, against people's labels, if both runs have the same
             answers; None without such labels. `mean_a` and `mean_b` are negative errors.
@@ -78,11 +79,12 @@ class ComparisonReport:
             task are one cluster.
         same_answers: Whether both runs have the same answers. Then it is the graders that differ.
         anytime: The interval that may be looked at after every row; None if it was not asked for.
-        worst_case: The difference if every answer that only B has no score for counted as 0 (scores that are not from 0 to 1: as
-            the lowest score of both runs); None if there is none.
+        worst_case: The difference if every answer that only B has no score for, or that B lacks, counted as 0 (scores that are not
+            from 0 to 1: as the lowest score of both runs; where lower is better: as 1, or the highest); None if there is none.
         margin: The loss that does not matter, in the unit of the interval that the verdict follows from; None if none was given for
             scores that are not from 0 to 1.
         level: The confidence of the intervals.
+        lower_is_better: Whether lower scores are better.
         unused_labels: How many labels do not count, by the reason, such as "of rows that were not drawn at random".
         forms: What wrote the two runs, such as ("redraft", "promptfoo").
         skipped: Rows that could not be read, with the reasons.
@@ -111,6 +113,7 @@ class ComparisonReport:
     worst_case: PairedDifference | None = None
     margin: float | None = DEFAULT_MARGIN
     level: float = 0.95
+    lower_is_better: bool = False
     unused_labels: Mapping[str, int] = field(default_factory=dict)
     forms: tuple[str, str] = ("table", "table")
     skipped: tuple[str, ...] = ()
@@ -169,9 +172,9 @@ class ComparisonReport:
     def gate(self) -> GateVerdict:
         """What a release check says: "not worse" by more than the margin, "worse", or "undecided".
 
-        With rows that only B has no score for, B is not worse only if it is not worse when it loses them; with more blank answers
-        than A it is worse. The same answers with the same scores are not worse, however few they are. Raises ConfigError if there
-        is no margin.
+        With rows that only B has no score for, or that B lacks, B is not worse only if it is not worse when it loses them; with
+        more blank answers than A it is worse. The same answers with the same scores are not worse, however few they are. Raises
+        ConfigError if there is no margin.
         """
         margin = self._known_margin
         if self._is_more_silent:
@@ -276,7 +279,8 @@ class ComparisonReport:
         if self._only_graders_differ:
             return self.headline()
         if self.worst_case and self.interval and self.interval[0] >= -self._known_margin:
-            more = f"; {self.unscored_b:,} without a score in {self.b} may hide a loss"
+            lost = ((self.unscored_b, f"without a score in {self.b}"), (self.only_a, f"only in {self.a}"))
+            more = f"; {' and '.join(f'{n:,} {what}' for n, what in lost if n)} may hide a loss"
         else:
             more = self._more_needed(self.people.gate_needed if self.people else self.gate_rows_needed)
         return f"undecided whether {self.b} is worse than {self.a} by more than {margin}{more}"
@@ -295,8 +299,12 @@ class ComparisonReport:
 
     def _figures(self) -> list[str]:
         d = self.difference
-        means = f"{self.score_name}: {d.mean_a:.3f} to {d.mean_b:.3f}, {format_signed(d.value)} {format_interval(d.interval)}"
-        lines = [f"{means} over {pluralize(d.rows, 'row')}; {d.wins:,} higher, {d.ties:,} equal, {d.losses:,} lower"]
+        lower = self.lower_is_better
+        name = f"{self.score_name} (lower is better)" if lower else self.score_name
+        change = f"{'better by ' * lower}{format_signed(d.value)} {format_interval(d.interval)}"
+        won, lost = ("better", "worse") if lower else ("higher", "lower")
+        rows = f"{pluralize(d.rows, 'row')}; {d.wins:,} {won}, {d.ties:,} equal, {d.losses:,} {lost}"
+        lines = [f"{name}: {d.mean_a:.3f} to {d.mean_b:.3f}, {change} over {rows}"]
         if self.anytime:
             lines.append(f"valid at any look: {format_interval(self.anytime)}")
         if self.people:
@@ -333,14 +341,11 @@ class ComparisonReport:
         )
         left_out = ", ".join(f"{n:,} {what}" for n, what in counts if n)
         worst = self.worst_case
+        worst_figures = f"{format_signed(worst.value)} {format_interval(worst.interval)}" if worst else ""
         return [
             *([f"left out: {left_out}"] if left_out else []),
             *([f"{self._blanks_line}; a blank answer has no score"] if self.blank_a or self.blank_b else []),
-            *(
-                [f"if {self.b} loses those without a score: {format_signed(worst.value)} {format_interval(worst.interval)}"]
-                if worst
-                else []
-            ),
+            *([f"if {self.b} loses those without a score, and those that it lacks: {worst_figures}"] if worst else []),
             *([f"{self.repeats:,} repeats were averaged with their rows"] if self.repeats else []),
             *([self._equal_tasks_line()] if self.equal_tasks else []),
         ]

@@ -1,13 +1,14 @@
 """Results of a run as rows with a score each, whatever program wrote them, and the pairing of two such runs.
 
 Rows are paired by their ID, else by a hash of their task; the scores of repeats are averaged, and all of their answers are kept.
-Rows without a partner, and rows without a score, are counted: nothing is dropped silently. This module knows no files.
+An ID that stands for different tasks in one run, as where each of several files begins at 0, is none. Rows without a partner, and
+rows without a score, are counted: nothing is dropped silently. This module knows no files.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from statistics import fmean
@@ -123,8 +124,9 @@ class ResultPair:
 class PairedResults:
     """Two runs, row by row, in the order of A.
 
-    `pairs` have a score on both sides; `unscored_a` and `unscored_b` are those without a score in A or in B. `only_a` and
-    `only_b` count the rows that the other run does not have, `repeats` those beyond the first of their task.
+    `pairs` have a score on both sides; `unscored_a` and `unscored_b` are those without a score in A or in B. `only_a` are the rows
+    that B does not have, beside an empty one; `only_b` counts those that A does not have, `repeats` those beyond the first of their
+    task.
     """
 
     a: RunResults
@@ -133,7 +135,7 @@ class PairedResults:
     pairs: Sequence[ResultPair]
     unscored_a: Sequence[ResultPair]
     unscored_b: Sequence[ResultPair]
-    only_a: int
+    only_a: Sequence[ResultPair]
     only_b: int
     repeats: int
 
@@ -151,22 +153,23 @@ class PairedResults:
 def pair_results(a: RunResults, b: RunResults, *, scored: bool = True) -> PairedResults:
     """Return the rows of two runs in pairs: by ID if all rows have one and the runs share some, else by task.
 
-    `scored`: whether a pair needs a score on both sides; if not, `with_shares_of_wins` gives scores later. Raises ConfigError if
-    they have no row in common.
+    If an ID stands for different tasks in a run, rows are paired by task, unless the runs share fewer than half of their tasks, as
+    where options are in another order each time. `scored`: whether a pair needs a score on both sides; if not,
+    `with_shares_of_wins` gives scores later. Raises ConfigError if they have no row in common.
     """
-    tried: list[PairedBy] = []
     a, b = a.without_scores_of_blanks(), b.without_scores_of_blanks()
-    if all(row.id is not None for run in (a, b) for row in run.rows):
-        sides = [_by_key(run.rows, lambda row: row.id or "") for run in (a, b)]
-        if sides[0].keys() & sides[1].keys():
-            return _make_pairs(a, b, "id", *sides, scored=scored)
-        tried.append("id")
-    a, b = a.with_tasks(), b.with_tasks()
-    if all(row.task_hash for run in (a, b) for row in run.rows):
-        sides = [_by_key(run.rows, lambda row: row.task_hash) for run in (a, b)]
-        if sides[0].keys() & sides[1].keys():
-            return _make_pairs(a, b, "task", *sides, scored=scored)
-        tried.append("task")
+    ids = _group_rows(a, b, lambda row: row.id) or ({}, {})
+    share_ids = bool(ids[0].keys() & ids[1].keys())
+    if share_ids and not any(map(_has_several_tasks, (a, b), ids)):
+        return _make_pairs(a, b, "id", *ids, scored=scored)
+    runs = a.with_tasks(), b.with_tasks()
+    tasks = _group_rows(*runs, lambda row: row.task_hash or None) or ({}, {})
+    shared = len(tasks[0].keys() & tasks[1].keys())
+    if shared and (not share_ids or 2 * shared >= min(map(len, tasks))):
+        return _make_pairs(*runs, "task", *tasks, scored=scored)
+    if share_ids:
+        return _make_pairs(a, b, "id", *ids, scored=scored)
+    tried = [how for how, sides in (("id", ids), ("task", tasks)) if sides[0]]
     if not tried:
         raise ConfigError(
             f"rows of {a.name!r} and {b.name!r} cannot be paired: some have neither an ID nor a task; name their columns, such as "
@@ -178,19 +181,31 @@ def pair_results(a: RunResults, b: RunResults, *, scored: bool = True) -> Paired
     )
 
 
-def _by_key(rows: Iterable[ResultRow], key: Callable[[ResultRow], str]) -> dict[str, list[ResultRow]]:
-    groups: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
+Groups: TypeAlias = dict[str, list[ResultRow]]
+
+
+def _group_rows(a: RunResults, b: RunResults, key: Callable[[ResultRow], str | None]) -> tuple[Groups, Groups] | None:
+    """Return the rows of both runs by their key; None if a row has none."""
+    found: tuple[Groups, Groups] = {}, {}
+    for run, groups in zip((a, b), found, strict=True):
+        for row in run.rows:
+            if (name := key(row)) is None:
+                return None
+            groups.setdefault(name, []).append(row)
+    return found
+
+
+def _has_several_tasks(run: RunResults, by_id: Groups) -> bool:
+    """Return whether an ID stands for different tasks in a run."""
+    return any(len({run.with_task(row).task_hash for row in rows}) > 1 for rows in by_id.values() if len(rows) > 1)
 
 
 def _make_pairs(
     a: RunResults,
     b: RunResults,
     how: PairedBy,
-    a_rows: dict[str, list[ResultRow]],
-    b_rows: dict[str, list[ResultRow]],
+    a_rows: Groups,
+    b_rows: Groups,
     *,
     scored: bool,
 ) -> PairedResults:
@@ -216,7 +231,11 @@ def _make_pairs(
         [pair for pair in both if not scored or (pair.a.score is not None and pair.b.score is not None)],
         [pair for pair in both if scored and pair.a.score is None],
         [pair for pair in both if scored and pair.b.score is None],
-        len(a_rows.keys() - b_rows.keys()),
+        [
+            ResultPair(key, _mean_row(rows), ResultRow(None, "", None), rows, [], _task_identity(a, rows))
+            for key, rows in a_rows.items()
+            if key not in b_rows
+        ],
         len(b_rows.keys() - a_rows.keys()),
         len(a.rows) - len(a_rows) + len(b.rows) - len(b_rows),
     )
@@ -236,12 +255,17 @@ def with_shares_of_wins(results: PairedResults, shares: Mapping[str, float]) -> 
         if share is not None:
             scored.append(replace(pair, a=replace(pair.a, score=1 - share), b=replace(pair.b, score=share)))
         else:  # an answer that has no opponent wins
-            has_a, has_b = (any(row.text is not None for row in rows) for rows in (pair.a_rows, pair.b_rows))
+            has_a, has_b = map(_has_answer, (pair.a_rows, pair.b_rows))
             a = replace(pair.a, score=1.0 if has_a and not has_b else None)
             unscored.append(replace(pair, a=a, b=replace(pair.b, score=1.0 if has_b and not has_a else None)))
     names = [replace(side, score_name=WINS_NAME) for side in (results.a, results.b)]
     lost_by = [[pair for pair in unscored if getattr(pair, side).score is None] for side in "ab"]
-    return replace(results, a=names[0], b=names[1], pairs=scored, unscored_a=lost_by[0], unscored_b=lost_by[1])
+    alone = [replace(pair, a=replace(pair.a, score=1.0 if _has_answer(pair.a_rows) else None)) for pair in results.only_a]
+    return replace(results, a=names[0], b=names[1], pairs=scored, unscored_a=lost_by[0], unscored_b=lost_by[1], only_a=alone)
+
+
+def _has_answer(rows: Sequence[ResultRow]) -> bool:
+    return any(row.text is not None for row in rows)
 
 
 def _mean_row(rows: list[ResultRow]) -> ResultRow:

@@ -47,10 +47,16 @@ from .row_values import (
     with_system,
 )
 
-PROMPT_NAMES = ("prompt", "instruction", "question", "query", "input")
+PROMPT_NAMES = ("prompt", "instruction", "question", "query", "input", "user_input")
 MESSAGES_NAMES = ("messages", "conversations", "conversation", "input")
 RESPONSE_NAMES = ("response", "completion", "answer", "output")
-OTHER_RESPONSE_NAMES = ("system_output", "candidate", "generation", "prediction")  # used if there is none of RESPONSE_NAMES
+OTHER_RESPONSE_NAMES = (
+    "system_output",
+    "candidate",
+    "generation",
+    "prediction",
+    "actual_output",
+)  # used if there is none of RESPONSE_NAMES
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "uid", "unique_id"),
     "prompt": PROMPT_NAMES,
@@ -58,12 +64,12 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "response": (*RESPONSE_NAMES, *OTHER_RESPONSE_NAMES),
     "system": ("system", "system_prompt"),
     "reference": ("reference", "reference_answer", "reference_response", "ideal"),
-    "context": ("context", "document", "passage"),
+    "context": ("context", "document", "passage", "retrieved_contexts"),
     "tests": ("tests", "test_list", "test", "input_output"),  # also those of MBPP, HumanEval and APPS
     "requirements": ("requirements",),
     "tools": ("tools",),
     "tool_choice": ("tool_choice",),
-    "responses": ("responses", "outputs", "answers", "completions", "candidates"),
+    "responses": ("responses", "outputs", "answers", "completions", "candidates", "generations"),
     "group": ("group", "subset", "category", "domain"),
     "ratings": ("ratings", "annotators", "annotations", "human_ratings", "human_scores", "human_labels", "labels"),
     "ranking": ("ranking", "ranks", "places"),

@@ -20,7 +20,7 @@ from ..session import Session, needs_judge
 from ..settings import VALIDATION_SETTINGS, Settings
 from ..sync import run_sync
 from .attacks import Attack, read_attacks
-from .cases import LabelKind, LabelledCase
+from .cases import LabelKind, LabelledCase, is_lower_better
 from .labelled import MAX_ROWS, LabelledCases, as_labelled_cases, read_cases
 from .report import ReportConfig
 from .run import JudgedCase, LabelledData, LiveConfig, ValidationResult, validate_live
@@ -41,6 +41,7 @@ async def validate(
     repeats: int = 1,
     threshold: float = 0.5,
     scale: tuple[float, float] | None = None,
+    lower_is_better: bool | None = None,
     attacks: str | Path | Iterable[str | Attack] = (),
     restart: bool = False,
     on_case: Callable[[JudgedCase], object] | None = None,
@@ -61,6 +62,8 @@ async def validate(
         repeats: How often the grader judges each case, from 1 to 1000.
         threshold: The score from 0 to 1 from which a response passes.
         scale: The lowest and the highest number that people could give, to measure leniency. Labels of `redraft label` know it.
+        lower_is_better: Whether lower labels are better, such as error rates or ranks; they are then mirrored on their scale. None:
+            higher ones are, and a column such as "wer", "perplexity" or "toxicity" is an error that asks which it is.
         attacks: Texts that are added to worse responses to measure how often they change the verdict, or a file of them.
         restart: Whether to set saved verdicts aside and judge everything again.
         on_case: Called with each case that was judged.
@@ -85,6 +88,7 @@ async def validate(
     if not (on_case is None or callable(on_case)):
         raise checks.invalid_argument("on_case", "a function of a judged case, or None", on_case)
     labelled = labelled_cases(cases, columns or {}, kind, limit)
+    labelled = in_direction(labelled, lower_is_better=lower_is_better, scale=scale)
     config = LiveConfig(repeats, _as_attacks(attacks), restart, on_case)
     session = await _open_session(grader, judge, options)
     try:
@@ -111,6 +115,7 @@ def validate_sync(
     repeats: int = 1,
     threshold: float = 0.5,
     scale: tuple[float, float] | None = None,
+    lower_is_better: bool | None = None,
     attacks: str | Path | Iterable[str | Attack] = (),
     restart: bool = False,
     on_case: Callable[[JudgedCase], object] | None = None,
@@ -131,6 +136,7 @@ def validate_sync(
             repeats=repeats,
             threshold=threshold,
             scale=scale,
+            lower_is_better=lower_is_better,
             attacks=attacks,
             restart=restart,
             on_case=on_case,
@@ -153,6 +159,15 @@ def labelled_cases(cases: Any, columns: Mapping[str, str], kind: LabelKind | Non
     return as_labelled_cases(chosen)
 
 
+def in_direction(
+    labelled: LabelledCases, *, lower_is_better: bool | None, scale: tuple[float, float] | None = None
+) -> LabelledCases:
+    """Return cases whose higher labels are better, as `validate` takes them. Raises ConfigError if that is not known."""
+    checks.flag("lower_is_better", lower_is_better, optional=True)
+    _check_scale(scale)
+    return labelled.with_lower_better(scale) if is_lower_better(labelled.label_name, stated=lower_is_better) else labelled
+
+
 def _peek(cases: Any) -> tuple[Any, Any]:
     """Return the first of the cases, or None if that is not known, and all of them. Raises ConfigError for an empty list."""
     if isinstance(cases, str | bytes | Path | Mapping) or not isinstance(cases, Iterable):
@@ -167,13 +182,18 @@ def _peek(cases: Any) -> tuple[Any, Any]:
 
 def labelled_data(labelled: LabelledCases, threshold: float = 0.5, scale: tuple[float, float] | None = None) -> LabelledData:
     """Return cases with how labels and scores are read. Raises ConfigError for a scale that is none."""
+    _check_scale(scale)
+    known = (float(scale[0]), float(scale[1])) if scale else labelled.label_scale
+    config, skipped = ReportConfig(threshold, known, benchmark=labelled.benchmark), len(labelled.skipped_rows)
+    about = labelled.name, labelled.sha256, skipped, config, labelled.column_list, labelled.repeated_rows
+    return LabelledData(labelled.cases, *about)
+
+
+def _check_scale(scale: Any) -> None:
     if scale is not None and not (
         isinstance(scale, tuple | list) and len(scale) == 2 and all(map(checks.is_number, scale)) and scale[0] < scale[1]
     ):
         raise checks.invalid_argument("scale", "the lowest and the highest label, such as (1, 5)", scale)
-    known = (float(scale[0]), float(scale[1])) if scale else labelled.label_scale
-    config = ReportConfig(threshold, known, benchmark=labelled.benchmark)
-    return LabelledData(labelled.cases, labelled.name, labelled.sha256, len(labelled.skipped_rows), config, labelled.column_list)
 
 
 def _as_attacks(attacks: Any) -> list[Attack]:

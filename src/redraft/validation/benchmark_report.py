@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..cards import Measure
 from .benchmarks import BENCHMARKS, Benchmark, RowOutcome
@@ -18,18 +18,20 @@ def report_of(cases: Sequence[LabelledCase], verdicts: Sequence[Verdict], config
     if not config.benchmark:
         return report
     benchmark = next(b for b in BENCHMARKS if b.name == config.benchmark)
-    scores = BenchmarkScores(benchmark, benchmark.outcomes(verdicts_by_case(cases, verdicts)), config.seed)
+    clusters = {case.id: case.cluster for case in cases if case.cluster}
+    scores = BenchmarkScores(benchmark, benchmark.outcomes(verdicts_by_case(cases, verdicts)), config.seed, clusters)
     measures = (scores.headline, *scores.section_measures(), *scores.part_measures(), *report.measures)
     return replace(report, headline=scores.headline, measures=measures, groups=scores.group_measures())
 
 
 @dataclass(frozen=True)
 class BenchmarkScores:
-    """The scores of a benchmark with bootstrap intervals, for which outcomes of one unit are drawn together."""
+    """The scores of a benchmark with bootstrap intervals, for which outcomes of one unit, or of its cluster, are drawn together."""
 
     benchmark: Benchmark
     outcomes: Sequence[RowOutcome]
     seed: int
+    clusters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def headline(self) -> Measure:
@@ -64,5 +66,6 @@ class BenchmarkScores:
         def score_units(drawn: Sequence[list[RowOutcome]]) -> float | None:
             return score([outcome for unit in drawn for outcome in unit])
 
-        chance = self.benchmark.chance(outcomes)
-        return replace(estimate(name, list(units.values()), score_units, self.seed, chance=chance, about=about), n=len(outcomes))
+        chance, clusters = self.benchmark.chance(outcomes), [self.clusters.get(unit, "") for unit in units]
+        found = estimate(name, list(units.values()), score_units, self.seed, clusters, chance=chance, about=about)
+        return replace(found, n=len(outcomes))

@@ -109,9 +109,8 @@ def calibrate_grader(
 ) -> Calibration | None:
     """Return the calibration of a grader by its verdicts on labelled cases, for a validation card.
 
-    `scale` is the lowest and the highest label that people could give, for labels of kind score; None: from 0 to 1. Cases of one
-    prompt are a cluster. The result is None for labels of other kinds or outside the scale, and for fewer than 100 cases with both
-    a label and a score.
+    `scale` is the lowest and the highest label that people could give, for labels of kind score; None: from 0 to 1. The result is
+    None for labels of other kinds or outside the scale, and for fewer than 100 cases with both a label and a score.
     """
     low, high = (0.0, 1.0) if scale is None or cases[0].kind == "pass" else scale
     rows = [(row, score) for row in verdicts_by_case(cases, verdicts) if (score := row.mean_score()) is not None]
@@ -124,7 +123,7 @@ def calibrate_grader(
     return fit_calibration(
         [score for _, score in rows],
         [(row.label - low) / (high - low) for row, _ in rows],
-        clusters=[repr(row.case.task.messages) for row, _ in rows],
+        clusters=[row.case.cluster or f"case {row.case.id}" for row, _ in rows],
         parents=[place.get(row.case.parent) for row, _ in rows],
         noise_sd=m.noise_sigma(repeated),
         repeats=fmean(map(len, repeated)),

@@ -114,10 +114,26 @@ def card_facts(card: Card) -> Iterator[tuple[str, str]]:
     yield "rows judged", str(card.rows) + (f"; {card.unjudged} more without a verdict" if card.unjudged else "")
     if card.skipped_rows:
         yield "rows left out", f"{card.skipped_rows} that could not be understood"
+    if repeats := card.repeats_line():
+        yield "repeats", repeats
+    if hint := direction_hint(card):
+        yield "hint", hint
     yield "from", "live judging" if card.source == "live" else f"recorded outputs, read as {card.source}"
     yield "made", card.date
     if card.usage and card.source == "live":
         yield "calls", f"{card.usage['calls']} in the last run, cost {format_usd(card.usage['cost'])}"
+
+
+def direction_hint(card: Card) -> str:
+    """Return a hint where a grader agrees with people less than by chance, as if the labels ran the other way; else ""."""
+    high, chance = card.headline.high, card.headline.chance
+    if high is None or chance is None or high >= chance:
+        return ""
+    way = {
+        "score": "if lower labels are better, give --lower-is-better",
+        "pass": "if 1 means fail, give -c label:1=fail -c label:0=pass",
+    }
+    return f"the grader disagrees with people more than by chance; {way.get(card.kind, 'is the meaning of the labels right?')}"
 
 
 def _shown_scores(calibration: Calibration) -> list[float]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any, Literal, TypeAlias
 
@@ -27,6 +28,9 @@ FIRST_BETTER, SECOND_BETTER, EQUAL = (0, 1), (1, 0), (0, 0)
 """The same as the ranks of the two responses."""
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?", re.ASCII)
 DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))", re.ASCII)  # 1,234 may be a thousand
+NO_TWO_LABELS = re.compile(r"[-+]?(?:0,\d{2,}|\d+,0\d+|\d+,\d{4,})", re.ASCII)  # as 3,4 may be
+SHARE_WITH_COMMA = re.compile(r"[-+]?(?:0,\d+|1,0+)", re.ASCII)
+SHARE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(?:%|(?:/|out of)\s*(\d+(?:\.\d*)?))", re.ASCII | re.IGNORECASE)
 MAX_NUMBER = 1e300
 BRACKETS = re.compile(r"^\[\[(.*)\]\]$")
 
@@ -35,12 +39,13 @@ BRACKETS = re.compile(r"^\[\[(.*)\]\]$")
 class LabelledCase:
     """One labelled row.
 
-    `responses`: one for kinds score and pass, two for pair, several for ranking. `label`: the number on the scale that people
-    used (kind score), or 1 or 0 (pass). `ranks`: the rank of each response, from 0, equal for ties (pair, ranking). `ratings`:
-    the rating of each rater if known, None where one is missing: scores, 1 or 0, or for pairs the better response (1, 2; 0 is a
-    tie). `group`: the heading of the report that counts the case. `source_order`: where each response was in the row of a
-    benchmark, whose better responses come first (see `benchmarks`). `parent`: the ID of the case that this response refines, or
-    "". Raises ConfigError for a label that does not fit its kind, and for a blank response, which is none.
+    `responses`: one for kinds score and pass, two for pair, several for ranking. `label`: the number on the scale that people used
+    (kind score), or 1 or 0 (pass). `ranks`: the rank of each response, from 0, equal for ties (pair, ranking). `ratings`: the
+    rating of each rater if known, None where one is missing: scores, 1 or 0, or for pairs the better response (1, 2; 0 is a tie).
+    `group`: the heading of the report that counts the case. `source_order`: where each response was in the row of a benchmark,
+    whose better responses come first (see `benchmarks`). `parent`: the ID of the case that this response refines, or "". `cluster`:
+    what the case has in common with others, which are then not independent; "" is a cluster of its own. Raises ConfigError for a
+    label that does not fit its kind, and for a blank response, which is none.
     """
 
     id: str
@@ -53,6 +58,7 @@ class LabelledCase:
     group: str = ""
     source_order: tuple[int, ...] = ()
     parent: str = ""
+    cluster: str = ""
 
     def __post_init__(self) -> None:
         if any(map(is_blank, self.responses)):
@@ -65,6 +71,38 @@ class LabelledCase:
             )
         if not several and (self.label is None or len(self.responses) != 1):
             raise ConfigError(f"case {self.id!r}: kind {self.kind!r} needs one response and a `label`, got {self.label!r}")
+
+
+def with_clusters(cases: Sequence[LabelledCase], names: Sequence[str] = ()) -> tuple[LabelledCase, ...]:
+    """Return cases with their clusters: those with the same task (prompt, context and reference) or the same name are one.
+
+    `names` are further names of the cases, such as IDs that occur repeatedly; "" is none. A task that all cases share tells nothing
+    apart: the measures are then about answers to this task.
+    """
+    tasks = [repr((case.task.messages, case.task.context, case.task.reference)) for case in cases]
+    keys = [[("name", name)] if name else [] for name in names] if names else [[] for _ in cases]
+    if len(set(tasks)) > 1:
+        for own, task in zip(keys, tasks, strict=True):
+            own.append(("task", task))
+    parents: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def root(key: tuple[str, str]) -> tuple[str, str]:
+        while (above := parents.setdefault(key, key)) != key:
+            parents[key] = key = parents[above]
+        return key
+
+    for own in keys:
+        for key in own[1:]:
+            parents[root(key)] = root(own[0])
+    roots = [root(own[0]) if own else None for own in keys]
+    sizes = Counter(roots)
+    numbers: dict[tuple[str, str] | None, str] = {}
+    for each in roots:
+        numbers.setdefault(each, str(len(numbers) + 1))
+    return tuple(
+        replace(case, cluster=numbers[each] if each is not None and sizes[each] > 1 else "")
+        for case, each in zip(cases, roots, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +191,43 @@ def better_of_two(ranks: Sequence[int] | None) -> str:
     return TIE if ranks[0] == ranks[1] else FIRST if ranks[0] < ranks[1] else SECOND
 
 
+# --- the direction of a scale -------------------------------------------------------------------------------------------------
+
+LOWER_IS_BETTER = (
+    *("wer", "cer", "ter", "mer", "perplexity", "ppl", "loss", "nll", "bpb", "bits_per_byte", "brier", "ece", "mae", "mse", "rmse"),
+    *(
+        "error",
+        "errors",
+        "distance",
+        "latency",
+        "duration",
+        "ttft",
+        "seconds",
+        "cost",
+        "toxicity",
+        "toxic",
+        "hallucination",
+        "bias",
+    ),
+)
+"""Words in the names of measures whose lower values are usually better."""
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+
+
+def is_lower_better(name: str, *, stated: bool | None) -> bool:
+    """Return whether lower values of a score are better, as `stated`; else False.
+
+    Raises ConfigError if nothing is stated and the name says that lower may be better.
+    """
+    words = f"_{'_'.join(WORD.findall(name)).lower()}_"
+    if stated is None and any(f"_{word}_" in words for word in LOWER_IS_BETTER):
+        raise ConfigError(
+            f"lower is usually better for {format_value(name, 80)}: say which it is, by --lower-is-better or --higher-is-better "
+            "(from Python: lower_is_better=True or False)"
+        )
+    return bool(stated)
+
+
 # --- the meaning of labels ---------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +260,14 @@ PASS_SPELLINGS = _meaning_by_spelling(
         0.0: "fail failed no n false f incorrect wrong bad unacceptable reject rejected broken",
     }
 )
+CLEAR_WORDS = ("pass", "passed", "yes", "true", "correct", "fail", "failed", "no", "false", "incorrect")
+SCORE_WORDS = {word: PASS_SPELLINGS[word] for word in CLEAR_WORDS}
+LETTER_SCORES = (  # of columns that hold no other letters; the letters that must be among them come first
+    ("ci", {"c": 1.0, "i": 0.0, "p": 0.5, "n": 0.0}),  # as Inspect's metrics read them
+    ("f", {"p": 1.0, "f": 0.0}),
+    ("tf", {"t": 1.0, "f": 0.0}),
+    ("yn", {"y": 1.0, "n": 0.0}),
+)
 RANKS_BY_RATING = {1.0: FIRST_BETTER, 2.0: SECOND_BETTER, 0.0: EQUAL}
 RANKS_BY_WINNER = {FIRST: FIRST_BETTER, SECOND: SECOND_BETTER, TIE: EQUAL}
 
@@ -210,6 +293,66 @@ def parse_number(value: Any) -> float:
         hint = "; write the decimal sign as a point" if isinstance(value, str) and "," in value else ""
         raise AmbiguousLabel(f"{format_value(value, 80)} is not a number{hint}")
     return float(value)
+
+
+def letter_scores(values: Iterable[Any]) -> Mapping[str, float]:
+    """Return what single letters in a column mean, such as C and I for correct and incorrect; {} if it holds other letters."""
+    letters = {value.strip().casefold() for value in values if isinstance(value, str) and len(value.strip()) == 1}
+    letters = {letter for letter in letters if letter.isalpha()}
+    return next((scores for some, scores in LETTER_SCORES if letters & {*some} and letters <= scores.keys()), {})
+
+
+def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
+    """Return the function that reads the values of a column of scores, which raises AmbiguousLabel for those that are none.
+
+    Scores are numbers, or shares from 0 to 1: true and false, "correct", "C" and their like, "60%", "6/10". Among numbers outside
+    this range a share is on another scale, and no score. A comma is a decimal sign if the column shows it: "3,4" alone may be two
+    labels.
+    """
+    known = [value for value in values if not is_missing(value)]
+    texts = {value.strip() for value in known if isinstance(value, str)}
+    letters, commas = letter_scores(texts), [text for text in texts if "," in text]
+    is_decimal = all(map(DECIMAL_COMMA.fullmatch, commas)) and (
+        any(map(NO_TWO_LABELS.fullmatch, commas)) or all(map(SHARE_WITH_COMMA.fullmatch, commas))
+    )
+
+    def share(value: Any) -> float | None:
+        if isinstance(value, bool):
+            return float(value)
+        word = value.strip().casefold() if isinstance(value, str) else ""
+        if not (match := SHARE.fullmatch(word)):
+            return letters.get(word, SCORE_WORDS.get(word))
+        part, whole = float(match[1]), float(match[2] or 100)
+        if not part <= whole or not whole:
+            raise AmbiguousLabel(f"{format_value(value, 80)} is no share from 0 to 1")
+        return part / whole
+
+    def number(value: Any) -> float:
+        if isinstance(value, str) and not is_decimal and DECIMAL_COMMA.fullmatch(value.strip()):
+            raise AmbiguousLabel(
+                f"{format_value(value, 80)} may be a number or two labels; write the decimal sign as a point, and several labels "
+                "as a list"
+            )
+        return parse_number(value)
+
+    def is_outside(value: Any) -> bool:
+        with suppress(AmbiguousLabel):
+            return share(value) is None and not 0 <= number(value) <= 1
+        return False
+
+    outside = next(filter(is_outside, known), None)
+
+    def read(value: Any) -> float:
+        if (found := share(value)) is None:
+            return number(value)
+        if outside is not None:
+            raise AmbiguousLabel(
+                f"{format_value(value, 80)} is a share from 0 to 1, and there are numbers on another scale, such as "
+                f"{format_value(outside, 80)}"
+            )
+        return found
+
+    return read
 
 
 def is_number(value: Any) -> bool:

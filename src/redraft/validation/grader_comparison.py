@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, Unpack
 
 from .. import checks
@@ -12,7 +12,7 @@ from ..quality.calibration import check_confidence
 from ..sync import run_sync
 from ..usage import NO_USAGE, Usage
 from . import statistics as m
-from .api import ValidationSettings, labelled_cases, validate
+from .api import ValidationSettings, in_direction, labelled_cases, validate
 from .cases import TIE, CaseVerdicts, LabelKind, LabelledCase, Verdict, better_of_two, preferred_response
 from .differences import PairedDifference, ThreeWayVerdict, paired_difference
 from .report import kendall_tau, pass_label, verdicts_by_case
@@ -69,6 +69,7 @@ async def compare_graders(
     repeats: int = 1,
     threshold: float = 0.5,
     confidence: float = 0.95,
+    lower_is_better: bool | None = None,
     **settings: Unpack[ValidationSettings],
 ) -> GraderComparison:
     """Have two graders judge the same labelled cases, and return which of them agrees better with people.
@@ -85,19 +86,20 @@ async def compare_graders(
         repeats: As in `validate`.
         threshold: As in `validate`.
         confidence: The confidence of the interval of the difference.
+        lower_is_better: As in `validate`.
         **settings: As in `validate`. The budget and the deadline hold for each grader.
 
-    Cases with the same prompt are one cluster. A case that a grader cannot read counts as wrong, one that was not judged by both
-    is left out. The interval is that of `paired_difference`; for concordance, of its jackknife values.
+    Cases with the same task or ID are one cluster, as in `validate`. A case that a grader cannot read counts as wrong, one that was
+    not judged by both is left out. The interval is that of `paired_difference`; for concordance, of its jackknife values.
 
     Raises:
         ConfigError: As in `validate`.
         GradingError: No case was judged by both graders.
     """
     check_confidence(confidence)
-    labelled = labelled_cases(cases, columns or {}, kind, limit)
+    labelled = in_direction(labelled_cases(cases, columns or {}, kind, limit), lower_is_better=lower_is_better)
     results = [
-        await validate(labelled, grader, model, repeats=repeats, threshold=threshold, **settings)
+        await validate(labelled, grader, model, repeats=repeats, threshold=threshold, lower_is_better=False, **settings)
         for grader, model in ((first, judge), (second, judge if second_judge is None else second_judge))
     ]
     compared = compare_verdicts(
@@ -119,6 +121,7 @@ def compare_graders_sync(
     repeats: int = 1,
     threshold: float = 0.5,
     confidence: float = 0.95,
+    lower_is_better: bool | None = None,
     **settings: Unpack[ValidationSettings],
 ) -> GraderComparison:
     """Call `compare_graders` without await. It also works where an event loop is running.
@@ -138,6 +141,7 @@ def compare_graders_sync(
             repeats=repeats,
             threshold=threshold,
             confidence=confidence,
+            lower_is_better=lower_is_better,
             **settings,
         )
     )
@@ -165,8 +169,10 @@ def compare_verdicts(
     if not rows:
         raise GradingError("people's labels do not distinguish any answers, so no grader can agree with them")
     a, b = ([float(side[n] or 0.0) for n in rows] for side in agreements)
-    clusters = [sides[0][both[n]].case.task.prompt or both[n] for n in rows]
-    return GraderComparison(MEASURES[kind], paired_difference(a, b, clusters=clusters, confidence=confidence))
+    clusters = [sides[0][both[n]].case.cluster or f"case {both[n]}" for n in rows]
+    found = paired_difference(a, b, clusters=clusters, confidence=confidence)
+    interval = found.interval and (max(-1.0, found.interval[0]), min(1.0, found.interval[1]))
+    return GraderComparison(MEASURES[kind], replace(found, interval=interval))
 
 
 Agreements: TypeAlias = list[float | None]

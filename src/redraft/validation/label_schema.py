@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..errors import ConfigError
+from ..tables.columns import SYNONYMS
 from ..tables.readers import Row
-from ..tables.row_values import as_list
+from ..tables.row_values import as_list, has_value, read_responses
 from .cases import (
     FIRST_BETTER,
     RANKS_BY_RATING,
@@ -21,12 +22,15 @@ from .cases import (
     as_rating,
     counts_from_zero,
     is_missing,
+    is_number,
     is_pass,
+    letter_scores,
     majority_rating,
     parse_number,
     parse_pass,
     parse_preference,
     ranks_from_order,
+    score_reader,
     zero_based_ranks,
 )
 from .data_samples import COLUMN, answers_and_ranks, has_labelled_answers
@@ -44,6 +48,8 @@ LABEL_NAMES: dict[LabelKind, tuple[str, ...]] = {
 }
 
 
+SCORE_LISTS = (*SYNONYMS["ratings"], "scores", "rewards")  # columns with a score of each of several answers
+SCORE_KEYS = ("overall_score", "score", "rating")  # the same in the objects that hold the answers
 ResponsesReader: TypeAlias = Callable[[Row], tuple[str, ...]]
 
 
@@ -116,6 +122,8 @@ def _list_schema(table: LabelledTable, column: str, kind: LabelKind | None, labe
             raise AmbiguousLabel(f"{column!r} must be a list of two texts or more")
         return tuple(texts)
 
+    if schema := _scored_list_schema(table, column, kind, label_counts):
+        return schema
     if kind != "pair":
         if (name := table.find("ranking")) or (name := table.find("order")):
             reading = zero_based_ranks if "ranking" in table.assigned else ranks_from_order
@@ -132,21 +140,90 @@ def _list_schema(table: LabelledTable, column: str, kind: LabelKind | None, labe
     return LabelSchema("pair", both, _preference_reader(table, label_counts), label_counts)
 
 
+def _scored_list_schema(
+    table: LabelledTable, column: str, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]
+) -> LabelSchema | None:
+    """Return how to read rows with a score for each of several answers; None if they have none, or another label.
+
+    The scores are a list of as many numbers as there are answers, or are in the objects that hold these. An answer without one is
+    left out. Raises ConfigError for numbers that may also be the votes of two people.
+    """
+    other = [table.find(role) for role in ("ranking", "order")] + [name for name in LABEL_NAMES["pair"] if table.sample.has(name)]
+    if any(other) or "label" in table.explicit:
+        return None
+    ratings = table.explicit.get("ratings") or next((name for name in SCORE_LISTS if table.sample.has(name)), None)
+
+    def rated_answers(row: Row) -> list[tuple[Any, Any]]:
+        answers = as_list(cell(row, column))
+        if ratings:
+            scores = as_list(cell(row, ratings))
+        else:
+            objects = [answer if isinstance(answer, Mapping) else {} for answer in answers]
+            scores = [next((each[key] for key in SCORE_KEYS if key in each), None) for each in objects]
+        if len(answers) != len(scores):
+            raise AmbiguousLabel(f"{column!r} holds {len(answers)} answers, and there are {len(scores)} scores")
+        return [(answer, score) for answer, score in zip(answers, scores, strict=True) if not is_missing(score)]
+
+    try:
+        rows = [found for row in table.rows if has_value(cell(row, ratings or column)) and (found := rated_answers(row))]
+    except AmbiguousLabel:
+        return None
+    values = {parse_number(score) for row in rows for _, score in row if is_number(score)}
+    sizes = {len(row) for row in rows}
+    if not rows or not all(is_number(score) for row in rows for _, score in row) or table.label_meanings():
+        return None
+    if ratings and sizes == {2} and kind != "ranking" and {1.0, 2.0} <= values <= {0.0, 1.0, 2.0}:
+        raise ConfigError(
+            f"{ratings!r} holds two numbers from 0 to 2 for two answers, which may be a score of each or two votes: give "
+            "kind ranking for scores, or label:1=first and label:2=second for votes"
+        )
+    of_two = kind == "pair" or (kind is None and sizes <= {1, 2})
+
+    def chosen_answers(row: Row) -> list[tuple[Any, Any]]:
+        if len(found := rated_answers(row)) < 2 or (of_two and len(found) != 2):
+            raise AmbiguousLabel(f"{'a pair has two' if of_two else 'there must be two'} answers with a score, got {len(found)}")
+        return found
+
+    def responses(row: Row) -> tuple[str, ...]:
+        try:
+            return read_responses([answer for answer, _ in chosen_answers(row)], column)
+        except ValueError as error:
+            raise AmbiguousLabel(str(error)) from error
+
+    def label(row: Row, _n: int) -> RowLabel:
+        scores = [parse_number(score) for _, score in chosen_answers(row)]
+        return RowLabel(ranks=tuple(sum(other > own for other in scores) for own in scores))
+
+    table.assigned["ranking"] = f"{ratings or column}, a score of each answer"
+    return LabelSchema("pair" if of_two else "ranking", responses, label, label_counts)
+
+
 def _single_schema(
     table: LabelledTable, column: str, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]
 ) -> LabelSchema:
     names = LABEL_NAMES[kind] if kind else dict.fromkeys((*LABEL_NAMES["score"], *LABEL_NAMES["pass"]))
     label, ratings = _label_columns(table, [name for name in names if name != column])
+    means = table.label_meanings()
+    values = [value for row in table.rows for value in _label_values(row, label, ratings) if not is_missing(value)]
+    values = [means.get(to_text(value), value) for value in values]
+    passing = {letter: number for letter, number in letter_scores(values).items() if number in {0.0, 1.0}}
+
+    def read_pass(value: Any) -> float:
+        number = passing.get(value.strip().casefold()) if isinstance(value, str) else None
+        return parse_pass(value) if number is None else number
+
     if kind is None:
-        values = [value for row in table.rows for value in _label_values(row, label, ratings) if not is_missing(value)]
-        means = table.label_meanings()
-        kind = "pass" if values and all(is_pass(means.get(to_text(v), v)) for v in values) else "score"
-    read = parse_pass if kind == "pass" else parse_number
+        kind = (
+            "pass"
+            if values and all(is_pass(value) or to_text(value).strip().casefold() in passing for value in values)
+            else "score"
+        )
+    read = read_pass if kind == "pass" else score_reader(values)
     join = majority_rating if kind == "pass" else _mean_rating
     words = {1.0: "pass", 0.0: "fail"} if kind == "pass" else {}
 
     def read_label(row: Row, n: int) -> RowLabel:
-        value, rated = _read_label_and_ratings(row, label, ratings, table.label_meanings(), read)
+        value, rated = _read_label_and_ratings(row, label, ratings, means, read)
         number = join(rated) if value is None else value
         if label and number in words:
             label_counts[to_text(cell(row, label)), words[number]] += 1

@@ -25,7 +25,7 @@ from ..tables.readers import BadRow, Row, iter_rows
 from ..tables.row_values import read_message, tests_at, tests_metadata
 from ..tables.sources import Source, open_source
 from .benchmarks import Benchmark, benchmark_case, find_benchmark
-from .cases import EQUAL, AmbiguousLabel, LabelKind, LabelledCase, NoMajority, is_missing
+from .cases import EQUAL, AmbiguousLabel, LabelKind, LabelledCase, NoMajority, is_missing, with_clusters
 from .label_file import Sample, is_label_file, read_labels
 from .label_schema import LabelSchema, RowLabel, infer_schema
 from .labelled_table import (
@@ -39,6 +39,7 @@ from .labelled_table import (
     list_cell,
     text_cell,
     to_text,
+    without_repeats,
 )
 
 MAX_ROWS = 10**15
@@ -53,6 +54,7 @@ class LabelledCases:
     "where:COLUMN" that the rows do not have. `column_list`: all columns, as text. `name`: the name of the file, or of the kind of
     rows. `sha256`: a hash of the rows and of how they were read. `benchmark`: the name of the benchmark whose shape the rows have,
     or "". `label_scale`: the lowest and the highest number that people could give, if the rows are labels of `redraft label`.
+    `repeated_rows`: how many rows were equal to another one, and do not count. `label_name`: the column of the labels, or "".
     """
 
     cases: tuple[LabelledCase, ...]
@@ -66,6 +68,29 @@ class LabelledCases:
     sha256: str = ""
     benchmark: str = ""
     label_scale: tuple[float, float] | None = None
+    repeated_rows: int = 0
+    label_name: str = ""
+
+    def with_lower_better(self, scale: tuple[float, float] | None = None) -> LabelledCases:
+        """Return the cases with labels mirrored on their scale, so that higher is better; `scale` is that of the labels, if known.
+
+        Raises ConfigError unless the labels are numbers.
+        """
+        ends = scale or self.label_scale or self.scale
+        if self.kind != "score" or ends is None:
+            raise ConfigError(
+                f"lower_is_better is about labels of kind score, and these are of kind {self.kind}: say what a value means, "
+                "such as label:1=fail"
+            )
+        cases = tuple(
+            replace(
+                case,
+                label=sum(ends) - (case.label or 0.0),
+                ratings=tuple(None if rating is None else sum(ends) - rating for rating in case.ratings),
+            )
+            for case in self.cases
+        )
+        return replace(self, cases=cases, scale=_label_range(cases))
 
 
 def read_cases(
@@ -74,15 +99,17 @@ def read_cases(
     """Read the first `limit` labelled rows: of a file, in any format of `tables.iter_rows`, or of what `tables.open_source` takes.
 
     `columns` maps roles to columns: prompt, messages, context, reference, tests, id, group, parent (the ID of the row that this
-    one refines); response, or response_a and response_b, or chosen and rejected, or responses; label, ratings (one for each
-    rater), ranking (the rank of each response, from 1, equal for ties) or order (the numbers of the responses, best first).
-    "scores.overall" reaches into objects, "r1,r2,r3" joins columns
-    to a list (ratings, responses). "label:VALUE" gives the meaning of a value of the label: first, second, tie; pass, fail; a
-    number. "where:COLUMN" keeps the rows with that value. Other roles are recognised by the usual names of columns.
+    one refines), cluster (what several rows have in common); response, or response_a and response_b, or chosen and rejected, or
+    responses; label, ratings (one for each rater), ranking (the rank of each response, from 1, equal for ties) or order (the
+    numbers of the responses, best first). "scores.overall" reaches into objects, "r1,r2,r3" joins columns to a list (ratings,
+    responses). Ratings that are as many numbers as there are responses are a score of each. "label:VALUE" gives the meaning of a
+    value of the label: first, second, tie; pass, fail; a number. "where:COLUMN" keeps the rows with that value. Other roles are
+    recognised by the usual names of columns.
 
     `kind` is inferred from the columns and the labels unless given. Several ratings become one label: the mean of scores, else
     the most frequent rating. The order of chosen and rejected responses depends on their texts only. Unless `columns` names a role,
-    the shapes of published benchmarks are recognised (see `benchmarks`). Raises ConfigError for a column that does not exist, if
+    the shapes of published benchmarks are recognised (see `benchmarks`). Identical rows count once, and rows with the same ID or
+    task are one cluster. Raises ConfigError for a column that does not exist, if
     several columns could be the label, and if no row can be understood.
     """
     if kind is not None and kind not in get_args(LabelKind):
@@ -101,19 +128,21 @@ def cases_of_source(
     keep_undecided: bool = False,
 ) -> LabelledCases:
     """Return what `read_cases` returns. With `keep_undecided`, rows without a most frequent rating are ties, else left out."""
-    chosen, skipped, ignored = filter_rows(source.rows, columns, limit)
+    read, skipped, ignored = filter_rows(source.rows, columns, limit)
+    chosen = without_repeats(read)
+    repeated = len(read) - len(chosen)
     table = LabelledTable(columns, chosen)
     if not chosen:
         raise ConfigError(f"{source.name!r} holds no row{' that fits' if columns else ''}{_first_errors(skipped)}")
     named_roles = [role for role in columns if not role.startswith("where:")]
     if not named_roles and (benchmark := find_benchmark([row.values for row in chosen], kind)):
-        return _read_benchmark(benchmark, source, table, skipped, ignored)
+        return replace(_read_benchmark(benchmark, source, table, skipped, ignored), repeated_rows=repeated)
     schema = infer_schema(table, kind)
     find = table.find
     reader = _CaseReader(
         schema,
         _prompt_reader(table),
-        _id_reader(table),
+        *_id_readers(table),
         find("context"),
         find("reference"),
         table.find_tests(),
@@ -124,6 +153,8 @@ def cases_of_source(
     cases = list(_read_all_cases(reader.read_case, chosen, skipped))
     if not cases:
         raise ConfigError(f"{source.name!r}: none of its rows can be understood{_first_errors(skipped)}")
+    if "cluster" not in table.assigned:
+        cases = list(with_clusters(cases, [case.cluster for case in cases]))
     notes = (f"{len(cases)} cases of kind {schema.kind}: {KIND_DESCRIPTIONS[schema.kind]}", *_column_notes(table, schema))
     column_list = table.sample.column_list()
     return LabelledCases(
@@ -137,15 +168,24 @@ def cases_of_source(
         Path(source.name).name,
         _digest(source.paths, {**columns, "kind": str(kind)}, cases),
         label_scale=_label_scale(chosen) if schema.kind == "score" else None,
+        repeated_rows=repeated,
+        label_name=table.assigned.get("label", ""),
     )
 
 
 def as_labelled_cases(cases: Iterable[LabelledCase], skipped: Sequence[BadRow] = ()) -> LabelledCases:
-    """Return cases that were made in Python. Raises ConfigError if there are none, or of several kinds."""
-    known = tuple(cases)
+    """Return cases that were made in Python; equal ones count once. Raises ConfigError if there are none, or of several kinds."""
+    given, by_id = list(cases), dict[str, LabelledCase]()
+    for case in given:
+        if by_id.setdefault(case.id, case) != case:
+            raise ConfigError(f"cases: the ID {checks.format_value(case.id, 80)} is that of two different cases")
+    known = tuple(by_id.values())
     if len(kinds := {case.kind for case in known}) != 1:
         raise ConfigError(f"cases: all labels must be of one kind, got {', '.join(sorted(kinds)) or 'no case'}")
-    return LabelledCases(known, known[0].kind, _label_range(known), tuple(skipped), (), sha256=_digest((), {}, known))
+    digest, repeated = _digest((), {}, known), len(given) - len(known)
+    if not any(case.cluster for case in known):
+        known = with_clusters(known)
+    return LabelledCases(known, known[0].kind, _label_range(known), tuple(skipped), (), sha256=digest, repeated_rows=repeated)
 
 
 def labelled_source(rows: Any) -> Source:
@@ -170,7 +210,7 @@ def _digest(paths: Sequence[Path], columns: Mapping[str, str], cases: Iterable[L
                 digest.update(block)
     if not paths:
         for case in cases:
-            digest.update(dumps({**pack(case), "task": pack(case.task)}))
+            digest.update(dumps({**pack(replace(case, cluster="")), "task": pack(case.task)}))
     return digest.hexdigest()
 
 
@@ -187,7 +227,7 @@ def _read_benchmark(
         "the order in which a grader sees the responses depends on their texts only",
     )
     return LabelledCases(
-        tuple(cases),
+        with_clusters(cases),
         benchmark.kind,
         None,
         tuple(skipped),
@@ -242,14 +282,17 @@ def _read_prompt(row: Row, name: str) -> str | list[Message]:
     return [read_message(message, name) for message in value] if isinstance(value, list) else text_cell(row, name) or ""
 
 
-def _id_reader(table: LabelledTable) -> Callable[[Row], str]:
-    """Return the function that reads the ID of a row: its column, if every row has a different ID, else file and line."""
-    name = table.find("id", CASE_ID_NAMES)
+def _id_readers(table: LabelledTable) -> tuple[Callable[[Row], str], str | None]:
+    """Return the function that reads the ID of a row, and the column of its cluster.
+
+    The ID is in its column, if every row has a different one, else it is file and line. An ID that is not unique is a cluster.
+    """
+    name, cluster = table.find("id", CASE_ID_NAMES), table.find("cluster", ())
     if name and "id" not in table.explicit:
         ids = {to_text(cell(row, name)) for row in table.rows if not is_missing(cell(row, name))}
         if len(ids) < len(table.rows):
             del table.assigned["id"]
-            name = None
+            name, cluster = None, cluster or name
 
     def read_id(row: Row) -> str:
         if name is None:
@@ -258,7 +301,7 @@ def _id_reader(table: LabelledTable) -> Callable[[Row], str]:
             raise AmbiguousLabel(f"the id is missing in {name!r}")
         return to_text(value)
 
-    return read_id
+    return read_id, cluster
 
 
 @dataclass(frozen=True)
@@ -268,6 +311,7 @@ class _CaseReader:
     schema: LabelSchema
     read_prompt: PromptReader
     read_id: Callable[[Row], str]
+    cluster: str | None
     context: str | None
     reference: str | None
     tests: str | None
@@ -283,8 +327,10 @@ class _CaseReader:
         metadata = tests_metadata(row.values) if tests else {}
         task = Task(self.read_prompt(row), id=id, context=context, reference=reference, tests=tests, metadata=metadata)
         label = self._read_label(row, len(responses))
-        group, parent = ("" if value is None else to_text(value) for value in (cell(row, self.group), cell(row, self.parent)))
-        case = LabelledCase(id, self.schema.kind, task, responses, label.label, label.ranks, label.ratings, group, parent=parent)
+        columns = (self.group, self.parent, self.cluster)
+        group, parent, cluster = ("" if value is None else to_text(value) for value in (cell(row, name) for name in columns))
+        found = label.label, label.ranks, label.ratings, group
+        case = LabelledCase(id, self.schema.kind, task, responses, *found, parent=parent, cluster=cluster)
         return _shuffle_pair(case) if self.schema.shuffle else case
 
     def _read_label(self, row: Row, n: int) -> RowLabel:

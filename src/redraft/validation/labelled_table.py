@@ -22,10 +22,10 @@ from ..tables.row_values import MISSING, has_value, is_python_chat, messages_in,
 from .cases import AmbiguousLabel
 
 INPUT_ROLES = ("prompt", "messages", "context", "reference", "tests", "response", "responses", "response_a", "response_b")
-LABEL_ROLES = ("chosen", "rejected", "label", "ratings", "ranking", "order", "group", "id", "parent")
+LABEL_ROLES = ("chosen", "rejected", "label", "ratings", "ranking", "order", "group", "id", "parent", "cluster")
 OUTPUT_ROLES = ("case", "repeat", "output", "output_ba", "score_1", "score_2", "shown")  # of recorded outputs
 LIST_ROLES = ("ratings", "responses")  # the user may name several columns, separated by commas
-CASE_ID_NAMES = ("id", "pair_id", "question_id", "item_id", "uid", "unique_id")
+CASE_ID_NAMES = ("id", "pair_id", "question_id", "item_id", "task_id", "uid", "unique_id")
 ROLES = frozenset((*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES))
 
 
@@ -90,6 +90,11 @@ def filter_rows(
     present = {name: value for name, value in filters.items() if sample.has(name)}
     matching = [row for row in rows if all(to_text(value_at(row.values, name)) == value for name, value in present.items())]
     return matching[:limit], bad, sorted(filters.keys() - present.keys())
+
+
+def without_repeats(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows without those that are equal to an earlier one."""
+    return list({repr(row.values): row for row in reversed(rows)}.values())[::-1]
 
 
 def to_text(value: Any) -> str:

@@ -28,7 +28,7 @@ from .cases import (
     parse_preference,
     parse_whole_number,
 )
-from .labelled_table import CASE_ID_NAMES, LabelledTable, cell, read_filtered_rows, to_text
+from .labelled_table import CASE_ID_NAMES, LabelledTable, cell, read_filtered_rows, to_text, without_repeats
 from .recorded_formats import ParsedOutput
 
 CASE_COLUMNS = ("case", "case_id", *CASE_ID_NAMES)
@@ -46,6 +46,8 @@ def read_verdicts(
     columns: Mapping[str, str],
     parse: Callable[[str], ParsedOutput],
     ignored_filters: Collection[str] | None = None,
+    *,
+    beside_labels: bool = False,
 ) -> list[Verdict]:
     """Return the verdicts in recorded outputs, in the order of the file. Rows about other cases are left out.
 
@@ -58,9 +60,11 @@ def read_verdicts(
     `parse` parses an output, as `recorded_formats.parse_output` does: "first" is the response shown first. Scores are used
     as they are on their scale, in [0, 1]. Raises ConfigError for a row that cannot be read or gives no order, for an output
     that does not fit the cases, if no row is about any case, and for a "where:COLUMN" that is neither here nor in the labels
-    (`ignored_filters`; None: do not check).
+    (`ignored_filters`; None: do not check). `beside_labels`: the outputs are in the file of the labels, where identical rows count
+    once and are no repeats of the judge.
     """
     rows, bad, missing = read_filtered_rows(path, columns)
+    rows = without_repeats(rows) if beside_labels else rows
     table = LabelledTable(columns, rows)
     if unknown_filters := [name for name in missing if ignored_filters is not None and name in ignored_filters]:
         raise ConfigError(f"where:{unknown_filters[0]}: no row has such a column. There are {table.sample.column_list()}")

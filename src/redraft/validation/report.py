@@ -1,14 +1,15 @@
 """The measures of a grader: its verdicts compared with the labels of people, for each kind of label.
 
-Shares have a Wilson interval, most other measures a bootstrap interval over rows (2.5 % to 97.5 %). Unreadable verdicts are counted
-separately and never as right. A value that cannot be computed is None.
+Shares have a Wilson interval, most other measures a bootstrap interval over rows (2.5 % to 97.5 %). Rows of one cluster are not
+independent: a share then has Wilson's interval for as many rows as would be as precise, and the bootstrap draws whole clusters.
+Unreadable verdicts are counted separately and never as right. A value that cannot be computed is None.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ..cards import MIN_ROWS, NOISE, ClassRates, Measure
@@ -27,6 +28,7 @@ from .cases import (
     preferred_response,
     verdict_ranks,
 )
+from .clusters import cluster_numbers, cluster_sums, clustered_mean
 
 BOOTSTRAP_SAMPLES = 1000
 LENIENCY = "mean score minus people's, both in 0-1"
@@ -90,12 +92,12 @@ def verdicts_by_case(cases: Sequence[LabelledCase], verdicts: Iterable[Verdict])
 
 def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
     """Measure scores against numeric labels: correlations, agreement and leniency on the scale that people used."""
-    points = _score_points(rows)
+    points, clusters = _score_points(rows), _clusters(_scored_rows(rows))
     headline = _spearman(rows, config.seed)
     measures = [
-        estimate("Pearson", points, _correlation_statistic(m.pearson), config.seed, chance=0.0),
+        estimate("Pearson", points, _correlation_statistic(m.pearson), config.seed, clusters, chance=0.0),
         headline,
-        estimate("Kendall tau-b", points, _correlation_statistic(m.kendall), config.seed, chance=0.0),
+        estimate("Kendall tau-b", points, _correlation_statistic(m.kendall), config.seed, clusters, chance=0.0),
         *_scale_measures(rows, config),
         _verbosity(rows, config.seed),
         *retest_noise(rows),
@@ -109,7 +111,7 @@ def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validati
         tuple(measures),
         measure_by_group(rows, lambda group: _spearman(group, config.seed)),
         parse_errors=count_parse_errors(rows),
-        scores=_scores_by_label([row for row in rows if row.mean_score() is not None]),
+        scores=_scores_by_label(_scored_rows(rows)),
         points=tuple((label, score) for score, label, _ in points),
     )
 
@@ -120,7 +122,9 @@ def _spearman(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
         rho = m.spearman(*_scores_and_labels(points))
         return Measure("Spearman", rho, n=len(points), chance=0.0, about="most rows cannot be read")
     about = "rank correlation with people"
-    return estimate("Spearman", points, _correlation_statistic(m.spearman), seed, chance=0.0, about=about)
+    return estimate(
+        "Spearman", points, _correlation_statistic(m.spearman), seed, _clusters(_scored_rows(rows)), chance=0.0, about=about
+    )
 
 
 def _scale_measures(rows: Sequence[CaseVerdicts], config: ReportConfig) -> list[Measure]:
@@ -132,8 +136,9 @@ def _scale_measures(rows: Sequence[CaseVerdicts], config: ReportConfig) -> list[
         Measure(f"alpha ({level})", _binned_alpha(both, level), n=len(both), chance=0.0, about=ALPHA if known else SCALE_UNKNOWN)
         for level in ("ordinal", "interval")
     ]
-    about = LENIENCY if known else SCALE_UNKNOWN
-    return [*alphas, estimate("leniency", both, lambda group: mean_of_known(s - p for p, s in group), config.seed, about=about)]
+    about, clusters = (LENIENCY, _clusters(_scored_rows(rows))) if known else (SCALE_UNKNOWN, ())
+    leniency: Statistic = lambda group: mean_of_known(s - p for p, s in group)  # noqa: E731
+    return [*alphas, estimate("leniency", both, leniency, config.seed, clusters, about=about)]
 
 
 def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
@@ -141,17 +146,17 @@ def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
     labels = ["pass" if row.label else "fail" for row in rows]
     verdicts = [pass_label(row, config.threshold) for row in rows]
     both = list(zip(labels, verdicts, strict=True))
-    headline = _balanced_accuracy(rows, config.threshold)
-    probabilities = [(row.mean_score(), bool(row.label)) for row in rows]
-    forecasts = [(p, outcome) for p, outcome in probabilities if p is not None]
+    headline, clusters = _balanced_accuracy(rows, config.threshold), _clusters(rows)
+    scored = _scored_rows(rows)
+    forecasts = [(row.mean_score() or 0.0, bool(row.label)) for row in scored]
+    failed = [row for row in rows if not row.label]
+    let_pass = [pass_label(row, config.threshold) == "pass" for row in failed]
     measures = [
-        proportion("accuracy", sum(t == s for t, s in both), len(both), chance=max(Counter(labels).values()) / len(labels)),
+        proportion("accuracy", [t == s for t, s in both], clusters, chance=max(Counter(labels).values()) / len(labels)),
         headline,
-        estimate("Cohen's kappa", both, _kappa, config.seed, chance=0.0),
-        *_calibration(forecasts, config.seed),
-        proportion(
-            "leniency", sum(t == "fail" and s == "pass" for t, s in both), labels.count("fail"), about="fails that it lets pass"
-        ),
+        estimate("Cohen's kappa", both, _kappa, config.seed, clusters, chance=0.0),
+        *_calibration(forecasts, config.seed, _clusters(scored)),
+        proportion("leniency", let_pass, _clusters(failed), about="fails that it lets pass"),
         _verbosity(rows, config.seed),
         *retest_noise(rows),
         unreadable_share(rows),
@@ -166,8 +171,8 @@ def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
         _class_rates(both),
         _confusion_counts(both),
         count_parse_errors(rows),
-        tuple((float(p), o) for p, o in forecasts),
-        _scores_by_label([row for row in rows if row.mean_score() is not None]),
+        tuple(forecasts),
+        _scores_by_label(scored),
     )
 
 
@@ -176,17 +181,16 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
     labels = [better_of_two(row.case.ranks) for row in rows]
     verdicts = [preferred_response(row) for row in rows]
     both = list(zip(labels, verdicts, strict=True))
-    headline = _preference_measure(rows)
+    headline, clusters = _preference_measure(rows), _clusters(rows)
+    exact = "exactly what people said; a tie is right for a tie only"
     measures = [
         headline,
-        proportion(
-            "accuracy", sum(t == s for t, s in both), len(both), about="exactly what people said; a tie is right for a tie only"
-        ),
-        estimate("Cohen's kappa", both, _kappa, config.seed, chance=0.0, about="unreadable rows left out"),
+        proportion("accuracy", [t == s for t, s in both], clusters, about=exact),
+        estimate("Cohen's kappa", both, _kappa, config.seed, clusters, chance=0.0, about="unreadable rows left out"),
         *_order_measures(rows),
         _longer_preferred(rows),
         _pair_verbosity(rows, config.seed),
-        proportion("ties", verdicts.count(TIE), len(verdicts), about="rows it does not decide"),
+        proportion("ties", [verdict == TIE for verdict in verdicts], clusters, about="rows it does not decide"),
         *_self_consistency(rows),
         *retest_noise(rows),
         unreadable_share(rows),
@@ -208,22 +212,17 @@ def ranking_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Valida
     """Measure rankings: rank correlation within each row, and whether the best response comes first."""
 
     def agreement(group: Sequence[CaseVerdicts]) -> Measure:
-        taus = [tau for row in group if (tau := kendall_tau(row)) is not None]
+        taus = [(tau, row.case.cluster) for row in group if (tau := kendall_tau(row)) is not None]
+        clusters = [cluster for _, cluster in taus]
         about = "mean over rows; 0 if it ties or is unreadable"
-        return estimate("Kendall tau-b", taus, mean_of_known, config.seed, chance=0.0, about=about)
+        return estimate("Kendall tau-b", [tau for tau, _ in taus], mean_of_known, config.seed, clusters, chance=0.0, about=about)
 
     headline = agreement(rows)
     chance = mean_of_known(1 / len(row.case.responses) for row in rows)
-    best = sum(_best_share(row) for row in rows)
+    about = "rows whose best it ranks first; shared ranks count in part"
     measures = [
         headline,
-        proportion(
-            "best first",
-            best,
-            len(rows),
-            chance=chance,
-            about="rows whose best it ranks first; shared ranks count in part",
-        ),
+        proportion("best first", list(map(_best_share, rows)), _clusters(rows), chance=chance, about=about),
         *_order_measures(rows),
         unreadable_share(rows),
     ]
@@ -243,11 +242,10 @@ REPORT_BUILDERS: dict[LabelKind, Callable[[Sequence[CaseVerdicts], ReportConfig]
 def _preference_measure(rows: Sequence[CaseVerdicts]) -> Measure:
     decided = [row for row in rows if better_of_two(row.case.ranks) != TIE]
     preferences = [(better_of_two(row.case.ranks), preferred_response(row)) for row in decided]
-    right = sum(0.5 if preferred == TIE else float(preferred == better) for better, preferred in preferences)
     return proportion(
         "preference",
-        right,
-        len(decided),
+        [0.5 if preferred == TIE else float(preferred == better) for better, preferred in preferences],
+        _clusters(decided),
         chance=0.5,
         about="prefers what people prefer; its ties count half, unreadable rows nothing, people's ties are left out",
     )
@@ -258,16 +256,16 @@ def _order_measures(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     verdict_rows = [(v, row) for row in rows for v in row.readable_verdicts if v.ranks is not None and v.presentation_order]
     if not verdict_rows:
         return []
-    strict = [v for v, _ in verdict_rows if sum(place == 0 for place in v.ranks or ()) == 1]
-    first = sum((v.ranks or ())[v.presentation_order[0]] == 0 for v in strict)
-    chance = mean_of_known(1 / len(v.presentation_order) for v in strict)
-    measures = [
-        proportion("first place", first, len(strict), chance=chance, about="verdicts for the response shown first; chance if fair")
-    ]
-    swapped = [ranks for row in rows if len(ranks := _ranks_by_order(row)) > 1]
+    strict = [(v, row) for v, row in verdict_rows if sum(place == 0 for place in v.ranks or ()) == 1]
+    first = [(v.ranks or ())[v.presentation_order[0]] == 0 for v, _ in strict]
+    chance = mean_of_known(1 / len(v.presentation_order) for v, _ in strict)
+    about = "verdicts for the response shown first; chance if fair"
+    measures = [proportion("first place", first, _verdict_clusters(row for _, row in strict), chance=chance, about=about)]
+    swapped = [(ranks, row) for row in rows if len(ranks := _ranks_by_order(row)) > 1]
     if swapped:
-        same = sum(len(set(ranks.values())) == 1 for ranks in swapped)
-        measures.append(proportion("order consistency", same, len(swapped), about="rows with the same verdict in every order"))
+        same = [len(set(ranks.values())) == 1 for ranks, _ in swapped]
+        about = "rows with the same verdict in every order"
+        measures.append(proportion("order consistency", same, _clusters([row for _, row in swapped]), about=about))
     return measures
 
 
@@ -287,8 +285,8 @@ def _longer_preferred(rows: Sequence[CaseVerdicts]) -> Measure:
         better_of_two(row.case.ranks) == _longer_response(row) for row, _ in decided if better_of_two(row.case.ranks) != TIE
     )
     about = "verdicts for the longer response" + ("" if people is None else f"; people: {people:.2f}")
-    longer = sum(preferred == _longer_response(row) for row, preferred in decided)
-    return proportion("longer preferred", longer, len(decided), about=about)
+    longer = [preferred == _longer_response(row) for row, preferred in decided]
+    return proportion("longer preferred", longer, _clusters([row for row, _ in decided]), about=about)
 
 
 def _longer_response(row: CaseVerdicts) -> str:
@@ -301,33 +299,37 @@ SIGN = {FIRST: 1.0, TIE: 0.0, SECOND: -1.0}
 
 def _pair_verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
     """Return the partial rank correlation of the verdict with the difference in length, given people's verdict."""
+    readable = [row for row in rows if preferred_response(row) != UNREADABLE]
     points = [
-        (SIGN[preferred], SIGN[better_of_two(row.case.ranks)], float(len(row.case.responses[0]) - len(row.case.responses[1])))
-        for row in rows
-        if (preferred := preferred_response(row)) != UNREADABLE
+        (
+            SIGN[preferred_response(row)],
+            SIGN[better_of_two(row.case.ranks)],
+            float(len(row.case.responses[0]) - len(row.case.responses[1])),
+        )
+        for row in readable
     ]
-    return estimate(
-        "verbosity", points, _length_correlation, seed, about="rank correlation of the verdict with length, given people's"
-    )
+    about = "rank correlation of the verdict with length, given people's"
+    return estimate("verbosity", points, _length_correlation, seed, _clusters(readable), about=about)
 
 
 def _verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
     about = "rank correlation of the score with length, given people's label"
-    return estimate("verbosity", _score_points(rows), _length_correlation, seed, about=about)
+    return estimate("verbosity", _score_points(rows), _length_correlation, seed, _clusters(_scored_rows(rows)), about=about)
 
 
 def _self_consistency(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     """Measure whether repeated verdicts on the same pair in the same order agree."""
-    repeated: list[list[tuple[int, ...]]] = []
+    repeated: list[tuple[list[tuple[int, ...]], CaseVerdicts]] = []
     for row in rows:
         by_order: defaultdict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
         for v in row.readable_verdicts:
             if (places := verdict_ranks(v)) is not None:
                 by_order[v.presentation_order].append(places)
-        repeated += [ranks for ranks in by_order.values() if len(ranks) > 1]
-    same = sum(len(set(ranks)) == 1 for ranks in repeated)
+        repeated += [(ranks, row) for ranks in by_order.values() if len(ranks) > 1]
+    same = [len(set(ranks)) == 1 for ranks, _ in repeated]
     about = "pairs with the same verdict in every repeat"
-    return [proportion("self-consistency", same, len(repeated), about=about)] if repeated else []
+    clusters = _verdict_clusters(row for _, row in repeated)
+    return [proportion("self-consistency", same, clusters, about=about)] if repeated else []
 
 
 def pass_label(row: CaseVerdicts, threshold: float) -> str:
@@ -344,10 +346,14 @@ def _balanced_accuracy(rows: Sequence[CaseVerdicts], threshold: float) -> Measur
     shares = []
     for label, word in ((1, "pass"), (0, "fail")):
         rows_of_class = [row for row in rows if bool(row.label) == bool(label)]
-        shares.append(proportion(word, sum(pass_label(row, threshold) == word for row in rows_of_class), len(rows_of_class)))
-    both = [(s.value, s.low, s.high) for s in shares if s.value is not None and s.low is not None and s.high is not None]
-    value, low, high = [sum(x) / 2 for x in zip(*both, strict=True)] if len(both) == 2 else (None, None, None)
-    return Measure("balanced accuracy", value, low, high, len(rows), 0.5, "the mean of both classes; unreadable is never right")
+        shares.append(proportion(word, [pass_label(row, threshold) == word for row in rows_of_class], _clusters(rows_of_class)))
+    about = "the mean of both classes; unreadable is never right"
+    value, low, high = (_mean_of_two([getattr(share, name) for share in shares]) for name in ("value", "low", "high"))
+    return Measure("balanced accuracy", value, low, high, len(rows), 0.5, about, _cluster_count(_clusters(rows)))
+
+
+def _mean_of_two(values: Sequence[float | None]) -> float | None:
+    return None if None in values else mean_of_known(values)
 
 
 def _kappa(both: Sequence[tuple[Any, Any]]) -> float | None:
@@ -362,11 +368,11 @@ def _class_rates(both: Sequence[tuple[str, str]]) -> tuple[ClassRates, ...]:
     return tuple(ClassRates(str(label), *rates) for label, rates in rates_by_label.items())
 
 
-def _calibration(forecasts: Sequence[tuple[float, bool]], seed: int) -> list[Measure]:
+def _calibration(forecasts: Sequence[tuple[float, bool]], seed: int, clusters: Sequence[str]) -> list[Measure]:
     if not forecasts:
         return []
     about = "the score read as the probability of a pass; 0 is best"
-    brier = estimate("Brier", forecasts, lambda rows: m.brier_score(*_scores_and_labels(rows)), seed, about=about)
+    brier = estimate("Brier", forecasts, lambda rows: m.brier_score(*_scores_and_labels(rows)), seed, clusters, about=about)
     ece = m.expected_calibration_error(*_scores_and_labels(forecasts))
     return [brier, Measure("ECE", ece, n=len(forecasts), about="expected calibration error, 10 bins; 0 is best")]
 
@@ -385,6 +391,11 @@ def _length_correlation(points: Sequence[Any]) -> float | None:
     """Return the partial rank correlation of score and length, given the label."""
     scores, labels, lengths = zip(*points, strict=True)
     return m.partial_rank_correlation(scores, lengths, labels)
+
+
+def _scored_rows(rows: Sequence[CaseVerdicts]) -> list[CaseVerdicts]:
+    """Return the rows that have a score."""
+    return [row for row in rows if row.mean_score() is not None]
 
 
 def _score_points(rows: Sequence[CaseVerdicts]) -> list[tuple[float, float, float]]:
@@ -439,25 +450,84 @@ def _best_share(row: CaseVerdicts) -> float:
 # ---- measures with intervals
 
 
-def proportion(name: str, successes: float, n: int, *, chance: float | None = None, about: str = "") -> Measure:
-    """Return a share with its Wilson interval; None without rows. `successes` may count halves, which widens the interval."""
-    interval = m.wilson_interval(successes, n) if n else None
+def _clusters(rows: Iterable[CaseVerdicts]) -> list[str]:
+    return [row.case.cluster for row in rows]
+
+
+def _verdict_clusters(rows: Iterable[CaseVerdicts]) -> list[str]:
+    """Return the clusters of verdicts, from the row of each: several verdicts on one row are not independent."""
+    return [row.case.cluster or f"row {row.case.id}" for row in rows]
+
+
+def _units(clusters: Sequence[str]) -> list[str | int]:
+    """Return the cluster of each row; "" is a cluster of its own."""
+    return [cluster or n for n, cluster in enumerate(clusters)]
+
+
+def _cluster_count(clusters: Sequence[str]) -> int | None:
+    """Return the number of clusters; None if each row is one."""
+    count = len(set(_units(clusters)))
+    return count if count < len(clusters) else None
+
+
+def proportion(
+    name: str, outcomes: Sequence[float], clusters: Sequence[str], *, chance: float | None = None, about: str = ""
+) -> Measure:
+    """Return the share of outcomes with its interval; None without rows. An outcome is 1, 0, or a part, which widens the interval.
+
+    `clusters` are those of the outcomes; "" is one of its own.
+    """
+    n, k = len(outcomes), _cluster_count(clusters)
+    interval = None
+    if n:
+        interval = m.wilson_interval(sum(outcomes), n) if k is None else _clustered_share(outcomes, _units(clusters))
     low, high = interval or (None, None)
-    return Measure(name, successes / n if n else None, low, high, n, chance, about)
+    return Measure(name, sum(outcomes) / n if n else None, low, high, n, chance, about, k)
+
+
+def _clustered_share(outcomes: Sequence[float], units: Sequence[Any]) -> tuple[float, float] | None:
+    """Return Wilson's interval for as many rows as would be as precise as these clusters; None for a single cluster.
+
+    If all outcomes are equal, nothing is known of the spread, and each cluster counts as a row.
+    """
+    sizes, sums = cluster_sums(cluster_numbers(units, len(units)), list(map(float, outcomes)))
+    mean = clustered_mean(sizes, sums)
+    if mean.variance is None:
+        return None
+    share = min(1.0, max(0.0, mean.value))
+    if not 0 < share < 1:
+        return m.wilson_interval(round(share) * len(sizes), len(sizes))
+    variance = max(mean.variance, share * (1 - share) / len(outcomes))
+    return m.score_interval(share, share * (1 - share) / variance, m.t_quantile(0.975, mean.degrees_of_freedom))
 
 
 def estimate(
-    name: str, rows: Sequence[Any], statistic: Statistic, seed: int, *, chance: float | None = None, about: str = ""
+    name: str,
+    rows: Sequence[Any],
+    statistic: Statistic,
+    seed: int,
+    clusters: Sequence[str],
+    *,
+    chance: float | None = None,
+    about: str = "",
 ) -> Measure:
-    """Return a statistic of rows with its bootstrap interval, which needs at least MIN_ROWS rows."""
+    """Return a statistic of rows with its bootstrap interval over clusters, which needs at least MIN_ROWS of them."""
     value = statistic(rows) if rows else None
+    together: defaultdict[str | int, list[Any]] = defaultdict(list)
+    for unit, row in zip(_units(clusters), rows, strict=True):
+        together[unit].append(row)
+    drawn = list(together.values())
+
+    def of_drawn(chosen: Sequence[list[Any]]) -> float | None:
+        return statistic([row for unit in chosen for row in unit])
+
     interval = (
-        m.bootstrap_interval(rows, statistic, samples=BOOTSTRAP_SAMPLES, seed=seed)
-        if value is not None and len(rows) >= MIN_ROWS
+        m.bootstrap_interval(drawn, of_drawn, samples=BOOTSTRAP_SAMPLES, seed=seed)
+        if value is not None and len(drawn) >= MIN_ROWS
         else None
     )
     low, high = interval or (None, None)
-    return Measure(name, value, low, high, len(rows), chance, about)
+    return Measure(name, value, low, high, len(rows), chance, about, _cluster_count(clusters))
 
 
 def measure_by_group(rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[CaseVerdicts]], Measure]) -> tuple[Measure, ...]:
@@ -468,7 +538,7 @@ def measure_by_group(rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[C
     if len(groups) < 2:
         return ()
     measured = ((name, measure(group)) for name, group in sorted(groups.items()))
-    return tuple(Measure(name or "(none)", x.value, x.low, x.high, x.n, x.chance) for name, x in measured)
+    return tuple(replace(x, name=name or "(none)", about="") for name, x in measured)
 
 
 def count_parse_errors(rows: Sequence[CaseVerdicts]) -> dict[str, int]:
@@ -477,8 +547,9 @@ def count_parse_errors(rows: Sequence[CaseVerdicts]) -> dict[str, int]:
 
 
 def unreadable_share(rows: Sequence[CaseVerdicts]) -> Measure:
-    every = [v for row in rows for v in row.verdicts]
-    return proportion("unreadable", sum(not v.readable for v in every), len(every), about="verdicts that could not be read")
+    every = [(not v.readable, row) for row in rows for v in row.verdicts]
+    clusters = _verdict_clusters(row for _, row in every)
+    return proportion("unreadable", [failed for failed, _ in every], clusters, about="verdicts that could not be read")
 
 
 def rater_agreement(rows: Sequence[CaseVerdicts], level: str) -> list[Measure]:

@@ -54,8 +54,8 @@ MAX_CONSECUTIVE_FAILURES = 10  # cases without a verdict after which a run ends
 class LabelledData:
     """Labelled cases, the name of their source, and the sha256 of the source and of how it was read.
 
-    `skipped_rows` counts the rows that could not be understood. `report_config` says how labels and scores are read,
-    `column_list` names the columns of the source.
+    `skipped_rows` counts the rows that could not be understood, `repeated_rows` those that are equal to another one.
+    `report_config` says how labels and scores are read, `column_list` names the columns of the source.
     """
 
     cases: Sequence[LabelledCase]
@@ -64,6 +64,7 @@ class LabelledData:
     skipped_rows: int = 0
     report_config: ReportConfig = ReportConfig()
     column_list: str = ""
+    repeated_rows: int = 0
 
     def __post_init__(self) -> None:
         if not self.cases:
@@ -272,6 +273,7 @@ def _report_fields(data: LabelledData, result: ValidationReport) -> dict[str, An
     return {name: getattr(result, name) for name in names} | {
         "unjudged": len(data.cases) - result.rows,
         "skipped_rows": data.skipped_rows,
+        "repeated_rows": data.repeated_rows,
     }
 
 

@@ -206,7 +206,7 @@ def kendall(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float |
 
 
 def _pearson_r(a: Any, b: Any) -> float | None:
-    return _finite_or_none(lambda: import_library("numpy").corrcoef(a, b)[0, 1])
+    return _finite_or_none(lambda: min(1.0, max(-1.0, import_library("numpy").corrcoef(a, b)[0, 1])))
 
 
 def _mean_ranks(column: Any) -> Any:

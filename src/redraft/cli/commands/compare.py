@@ -64,6 +64,7 @@ comparison = options.group(
     click.argument("a", metavar="A"),
     click.argument("b", metavar="B"),
     click.option("--score", metavar="NAME", default="", help="The score to compare: a column, metric, scorer or grader."),
+    options.direction("scores of the runs; for two graders, of the labels"),
     options.columns,
     click.option(
         "--labels",

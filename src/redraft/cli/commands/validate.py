@@ -57,6 +57,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
     type=click.Choice(["score", "pass", "pair", "ranking"]),
     help="Kind of the labels, if the data do not show it.",
 )
+@options.direction("labels")
 @options.label_limit
 @click.option(
     "--repeats",

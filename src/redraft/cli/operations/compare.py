@@ -60,6 +60,7 @@ class CompareArguments(SharedArguments):
     a: str
     b: str
     score: str
+    lower_is_better: bool | None
     column: tuple[str, ...]
     labels: tuple[str, ...]
     label_columns: tuple[str, ...]
@@ -169,6 +170,7 @@ async def _compare_live(a: CompareArguments) -> ComparisonReport:
         a.data,
         labels=a.labels or None,
         score=a.score,
+        lower_is_better=a.lower_is_better,
         label_columns=_label_columns(a.label_columns) or None,
         label_scale=a.scale,
         cluster=a.cluster,
@@ -195,6 +197,7 @@ async def _compare_graders(a: CompareArguments) -> ComparisonReport:
         load_grader(a.b),
         await find_judge(a.judge, a.model) or False,
         confidence=a.level,
+        lower_is_better=a.lower_is_better,
         **cast("ValidationSettings", {**settings, "budget": budget_of(a)}),
     )
     margin = DEFAULT_MARGIN if a.margin is None else a.margin

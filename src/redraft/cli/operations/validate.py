@@ -23,7 +23,7 @@ from ...graders import as_grader
 from ...text import pluralize
 from ...validation import card_page as page
 from ...validation import plots
-from ...validation.api import ValidationSettings, labelled_data, validate
+from ...validation.api import ValidationSettings, in_direction, labelled_data, validate
 from ...validation.attacks import read_attacks
 from ...validation.card_page import write_card
 from ...validation.labelled import LabelledCases, read_cases
@@ -118,6 +118,7 @@ class ValidateArguments(JudgingArguments):
     repeats: int
     threshold: float
     scale: str | None
+    lower_is_better: bool | None
     recorded: str | None
     outputs: str | None
     attacks: str | None
@@ -224,6 +225,7 @@ async def _measure_live(labelled: LabelledCases, arguments: ValidateArguments) -
             repeats=a.repeats,
             threshold=a.threshold,
             scale=a.label_range,
+            lower_is_better=a.lower_is_better,
             attacks=attacks,
             restart=a.restart,
             on_case=report,
@@ -237,12 +239,14 @@ def _measure_recorded(labelled: LabelledCases, arguments: ValidateArguments, for
         raise ConfigError("--attacks need a live grader: recorded outputs cannot be asked again")
     path = arguments.outputs or arguments.data
     columns, ignored = arguments.column_names, labelled.ignored_filters
-    verdicts = read_verdicts(path, labelled.cases, columns, lambda text: parse_output(text, form), ignored)
+    beside = arguments.outputs is None
+    verdicts = read_verdicts(path, labelled.cases, columns, lambda text: parse_output(text, form), ignored, beside_labels=beside)
     repeats = max((verdict.repeat for verdict in verdicts), default=0) + 1
     if repeats > 1:
         message = f"up to {repeats} outputs on the same row are taken as repeats of one judge"
         warning(message, "for several judges, choose one with -c where:COLUMN=VALUE")
-    data = labelled_data(labelled, arguments.threshold, arguments.label_range)
+    directed = in_direction(labelled, lower_is_better=arguments.lower_is_better, scale=arguments.label_range)
+    data = labelled_data(directed, arguments.threshold, arguments.label_range)
     return validate_recorded(data, verdicts, store, grader=arguments.grader or Path(path).stem, output_format=form)
 
 
@@ -293,6 +297,8 @@ def show_card(result: ValidationResult) -> None:
         out.print(Text("not shown to be better than chance", "bold red"))
     out.print(text_line(f"{card.grader}: {page.format_headline(card.headline)}", "bold"))
     out.print()
+    for line in filter(None, (card.repeats_line(), page.direction_hint(card))):
+        out.print(text_line(line, "yellow"))
     out.print(_measure_table("measure", card.measures))
     if card.calibration:
         out.print(text_line(f"calibrated by {page.format_calibration(card.calibration)}"))

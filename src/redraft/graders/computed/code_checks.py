@@ -1,7 +1,8 @@
 """What can be said about Python code without running it: syntax, lint, types, complexity, security.
 
-The code is taken from the answer as `answer="code:python"` does; a completion follows `task.metadata["code_prefix"]`. It is parsed
-in a worker process or read by a tool in the sandbox, never imported. No code, or code that does not compile, scores 0.
+The code is taken from the answer as `answer="code:python"` does, by the tests of the task if it has any; a completion follows
+`task.metadata["code_prefix"]`. It is parsed in a worker process or read by a tool in the sandbox, never imported. No code, or code
+that does not compile, scores 0.
 """
 
 from __future__ import annotations
@@ -66,10 +67,11 @@ class _CodeCheck:
 
 
 def code_of(answer: str, task: Task) -> str:
-    """Return the code in an answer; a completion follows the beginning in the metadata of the task."""
-    code = PYTHON.extract(answer)
+    """Return the code in an answer that the tests of the task test; a completion follows the beginning in its metadata."""
+    form = PYTHON.for_task(task)
+    code = form.extract(answer)
     if isinstance(task.metadata.get("code_prefix"), str) and not defines(code, None):
-        return program_of(answer, task)
+        return program_of(answer, task, form.tests)
     return code
 
 
@@ -116,7 +118,7 @@ class CodeSyntax(_CodeCheck):
 
         The body of a function alone is left as it is. The edit is lossy if lines are removed.
         """
-        for code in await run_in_thread(lambda: [PYTHON.extract(candidate.text), *_labelled_codes(candidate.text)]):
+        for code in await run_in_thread(lambda: [PYTHON.for_task(task).extract(candidate.text), *_labelled_codes(candidate.text)]):
             if not function_body(code) and (repaired := await run_in_thread(repaired_syntax, code)) is not None:
                 lossy = loses_lines(code, repaired.code)
                 return edit_with_code(candidate.text, code, repaired.code, repaired.note, lossy=lossy)
@@ -222,10 +224,10 @@ class Lint(_ToolCheck):
 
     async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
         """Return the answer with fewer findings, by repairs that keep what the code does; None if there are none."""
-        return await run_in_thread(self._repair, candidate.text)
+        return await run_in_thread(self._repair, candidate.text, task)
 
-    def _repair(self, text: str) -> Edit | None:
-        code = PYTHON.extract(text)
+    def _repair(self, text: str, task: Task) -> Edit | None:
+        code = PYTHON.for_task(task).extract(text)
         if is_empty(code) or len(code) > MAX_CHARS:
             return None
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+from ...answers.code import plain_text
 from ...code.editor import CodeRepair
 from ...protocols import Edit
 
@@ -22,6 +23,7 @@ def repaired_answer(text: str, code: str, program: str, repair: CodeRepair) -> E
 
 def edit_with_code(text: str, code: str, new: str, note: str, *, lossy: bool = False) -> Edit | None:
     """Return the answer `text` with its `code` replaced; None if the code is not one part of the text."""
+    text = plain_text(text)
     if text.count(code) == 1:
         return Edit(text.replace(code, new), note, lossy=lossy)
     return Edit(new, note, lossy=lossy) if _is_same(text, code) else None

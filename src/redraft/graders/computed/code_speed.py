@@ -61,9 +61,8 @@ class Speed(RunsTests):
         tests = self._tests(task)
         if tests.kind not in ("calls", "stdio") or not tests.visible:
             return Feedback(None, "the tests have no inputs that could be timed: give calls, or texts for standard input")
-        entry_point = tests.first_function
-        code = await run_in_thread(program_of, candidate.text, task, entry_point)
-        reference = await run_in_thread(program_of, task.reference or "", task, entry_point)
+        code = await run_in_thread(program_of, candidate.text, task, tests)
+        reference = await run_in_thread(program_of, task.reference or "", task, tests)
         if not PYTHON.extract(reference).strip():
             raise ConfigError(f"grader {self.name!r}: the reference is blank: give a solution in Python")
         limits, sandbox = self._limits(), self._sandbox()

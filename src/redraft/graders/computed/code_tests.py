@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ... import checks
-from ...answers.code import CodeAnswer
-from ...code import PythonEditor, TestReport, TestResult, Tests, arun_tests, parse_tests
+from ...answers.code import CodeAnswer, task_tests
+from ...code import PythonEditor, TestReport, TestResult, Tests, arun_tests
 from ...code.program import complete_program
 from ...code.report import PROGRAM
 from ...core.records import Candidate, Feedback
@@ -51,9 +50,8 @@ class RunsTests:
         self._tests(task)
 
     def _tests(self, task: Task) -> Tests:
-        entry_point = self.entry_point or task.metadata.get("entry_point")
         try:
-            return _parsed_tests(task.tests or "", entry_point if isinstance(entry_point, str) else None)
+            return task_tests(task, self.entry_point)
         except ConfigError as error:
             raise ConfigError(f"grader {self.name!r}: {error}") from None
 
@@ -117,17 +115,17 @@ class CodeTests(RunsTests):
         """Return a score from 0 to 1, or None."""
         check_needs(self.name, self.needs, task)
         tests = self._tests(task)
-        program = await run_in_thread(program_of, candidate.text, task, tests.first_function)
+        program = await run_in_thread(program_of, candidate.text, task, tests)
         return self.feedback(await self._run(program, tests, self._limits()))
 
     async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
         """Return the answer with its code repaired without a model, so that more of the visible tests pass; None if that fails."""
         tests = self._tests(task)
-        program = await run_in_thread(program_of, candidate.text, task, tests.first_function)
+        program = await run_in_thread(program_of, candidate.text, task, tests)
         editor = PythonEditor(self.repair_runs, self.repair_seconds)
         if (repair := await editor.arepair(program, tests, self._run, self._limits())) is None:
             return None
-        code = await run_in_thread(PYTHON.extract, candidate.text)
+        code = await run_in_thread(replace(PYTHON, tests=tests).extract, candidate.text)
         return repaired_answer(candidate.text, code, program, repair)
 
     async def _run(self, program: str, tests: Tests, limits: Limits) -> TestReport:
@@ -174,17 +172,12 @@ def _different_failures(failures: Iterable[TestResult]) -> Iterator[tuple[TestRe
         yield first, len(others)
 
 
-def program_of(answer: str, task: Task, entry_point: str | None = None) -> str:
+def program_of(answer: str, task: Task, tests: Tests | None = None) -> str:
     """Return the program in an answer: its Python code, after the beginning that the task gives, if it is a completion."""
-    code = PYTHON.extract(answer)
+    code = replace(PYTHON, tests=tests).extract(answer)
     prefix = task.metadata.get("code_prefix")
     prefix = prefix if isinstance(prefix, str) else task.prompt
-    return complete_program(code, prefix, entry_point)
-
-
-@lru_cache(maxsize=256)
-def _parsed_tests(tests: str, entry_point: str | None) -> Tests:
-    return parse_tests(tests, entry_point)
+    return complete_program(code, prefix, tests.first_function if tests else None)
 
 
 def _metadata(report: TestReport) -> dict[str, Any]:
