@@ -72,14 +72,14 @@ CASES_OF_GREENLETS = """
 import asyncio, json, time
 import redraft
 from redraft.errors import RedraftError
-seen, calls, ended = {}, [], []
+seen, begun, ended = {}, [], []
 
 async def writer(messages):
-    calls.append(1)
     await asyncio.sleep(0.05)
     return "one two"
 
 async def endless(messages):
+    begun.append(True)
     try:
         await asyncio.sleep(600)
     finally:
@@ -107,9 +107,8 @@ waiting = [spawn(redraft.refine_sync, "q", writer, ["words:1-5"]) for _ in range
 seen["five"] = [wait(each).value for each in waiting]
 seen["again"] = redraft.refine_sync("q", writer, [grades_in_a_thread]).score
 killed = spawn(redraft.refine_sync, "q", endless, ["words:1-5"])
-while not calls or len(calls) < 6:
-    sleep(0)
-sleep(0.05)
+while not begun:
+    sleep(0.01)
 killed.kill()
 while not ended:
     sleep(0.01)
@@ -218,20 +217,102 @@ else:
         threading.main_thread().join()
         errors()
         ended.set()
-    threading.Thread(target=later, daemon=when == "daemon").start()
+    threading.Thread(target=later, daemon=True).start()
     atexit.register(ended.wait)
 """
 
 
-@pytest.mark.parametrize(
-    "when", ["atexit", "del", *(pytest.param(when, marks=pytest.mark.slow) for when in ("daemon", "thread", "now"))]
-)
+@pytest.mark.parametrize("when", ["atexit", "del", *(pytest.param(when, marks=pytest.mark.slow) for when in ("daemon", "now"))])
 def test_a_call_while_python_shuts_down_is_refused_at_once(tmp_path, when):
-    """At `atexit`, in `__del__`, and in threads that outlive the main one. No thread can be started then, so that a call of a model would fail after its retries. Nothing is left to be awaited."""
+    """At `atexit`, in `__del__`, and in daemon threads. No thread can be started then, and a call of a model would fail after its
+    retries. Nothing is left to be awaited."""
     found = run_script(tmp_path, END, when)
     refused = {name: text.startswith("RedraftError: Python is shutting down") for name, text in found.items()}
     assert refused == dict.fromkeys(found, when != "now"), found
     assert not (tmp_path / "out.jsonl").exists() or when == "now"
+
+
+AFTER_MAIN = """
+import asyncio, json, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor, thread
+import public_entries as entries
+names = ["refine_sync", "refine", "refine_many", "stream", "grade_sync", "judged", "typed", "batch_sync", "validate_sync", "over_http"]
+
+def over_http_in_a_loop():
+    import redraft
+    return asyncio.run(redraft.refine("q", entries.shared_model(), graders=["words:2-9"])).value
+
+def batch_in_a_loop():
+    import redraft
+    return asyncio.run(redraft.batch([{"prompt": "q"}], entries.own_path("out.jsonl"), entries.model(), graders=["words:2-9"])).done
+
+def checked():  # in a thread of its own
+    import redraft
+    return redraft.grade_sync({"prompt": "q", "response": "It is 4.", "reference": "4"}, ["math"]).score
+
+def code():
+    import redraft
+    sample = {"prompt": "q", "response": "def f(): return 1", "tests": "assert f() == 1"}
+    return redraft.grade_sync(sample, ["tests"]).score
+
+def long():  # in another process
+    import redraft
+    return redraft.grade_sync({"prompt": "q", "response": "a b " * 9000, "reference": "a b"}, ["rouge"]).score
+
+calls = [getattr(entries, name) for name in names] + [over_http_in_a_loop, batch_in_a_loop, checked, code, long]
+alone = [call() for call in calls]
+
+def later():
+    while not thread._shutdown:  # until the main thread has ended
+        time.sleep(0.001)
+    wrong = []
+    for call, usual in zip(calls, alone):
+        try:
+            found = call()
+        except Exception as error:
+            found = repr(error)
+        if found != usual:
+            wrong.append([call.__name__, str(found)])
+    print(json.dumps(wrong), flush=True)
+
+if sys.argv[3] == "pool":
+    pool = ThreadPoolExecutor(1)
+    pool.submit(later)
+else:
+    threading.Thread(target=later).start()
+"""
+
+
+@pytest.mark.parametrize("kind", ["thread", pytest.param("pool", marks=pytest.mark.slow)])
+def test_a_thread_that_python_waits_for_works_on(tmp_path, kind):
+    """A program may start threads, or submit work, and let its main thread end: the results are as before."""
+    assert run_script(tmp_path, AFTER_MAIN, "1", kind) == []
+
+
+SAME_THREAD = """
+import json, threading, time
+from concurrent.futures import thread
+from redraft.code import runner
+from redraft.compute import pool
+from redraft.sandbox import process
+pools = [runner._executor(), pool._thread_pool(), process._spawner()]
+
+def threads():
+    return [each.submit(threading.get_ident).result() for each in pools]
+
+def later(before):
+    while not thread._shutdown:
+        time.sleep(0.001)
+    living = {each.ident for each in threading.enumerate()}
+    print(json.dumps([each in living for each in before]), flush=True)
+
+threading.Thread(target=later, args=(threads(),)).start()
+"""
+
+
+def test_what_a_thread_waits_for_is_not_killed_when_the_main_thread_ends(tmp_path):
+    """The kernel kills programs in sandboxes with the thread that started them: a right one would score 0."""
+    assert run_script(tmp_path, SAME_THREAD) == [True] * 3
 
 
 # ---- other libraries than asyncio

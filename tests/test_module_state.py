@@ -32,6 +32,7 @@ SAFE = {
     "sync.py _greenlet_loops": "greenlets change only where one waits, and it is filled before",
     "telemetry/recorder.py _RECORDER": "under a lock",
     "threads.py _idle_threads": "single operations; a thread that is no longer there gets its job",
+    "threads.py _submitted": "single operations",
     "threads.py _thread_limits": "single operations",
 }
 

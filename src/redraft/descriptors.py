@@ -61,7 +61,7 @@ class _Messages(FileIO):
 
     def write(self, data: Any, /) -> int:
         try:
-            return super().write(data)
+            return super().write(data) or len(data)  # None: a full pipe that does not block
         except OSError:
             return len(data)
 

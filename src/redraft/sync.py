@@ -19,11 +19,14 @@ from contextvars import copy_context
 from functools import partial
 from socket import socketpair
 from threading import Thread, current_thread, local, main_thread
-from typing import Any, Generic, TypeVar
+from threading import enumerate as enumerate_threads
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from .descriptors import descriptor_limit
 from .errors import RedraftError
+from .threads import submit_to_daemon_thread
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MIN_DESCRIPTORS = 64  # for uvloop, which needs seven more than the loop of asyncio
@@ -83,22 +86,31 @@ def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
 def check_event_loop() -> None:
     """Raise RedraftError if the coroutine that calls this does not run on asyncio, or while Python shuts down."""
     _check_threads()
-    if _get_running_loop() is None or asyncio.current_task() is None:
+    loop = _get_running_loop()
+    if loop is None or asyncio.current_task() is None:
         raise RedraftError(
             "this function runs on asyncio, and here is no task of it: under trio call the one that ends in _sync in a thread, "
             "such as `await trio.to_thread.run_sync(redraft.refine_sync, ...)`"
         )
+    if _main_thread_has_ended():
+        loop.set_default_executor(_LoopThreadPool())  # the other one starts nothing any more
 
 
 def _check_threads() -> None:
     """Raise RedraftError where no thread can be started, or where a library has replaced them too late."""
-    if sys.is_finalizing() or getattr(thread, "_shutdown", False):
+    if sys.is_finalizing() or (
+        _main_thread_has_ended() and all(each.daemon or each is main_thread() for each in enumerate_threads())
+    ):
         raise RedraftError("Python is shutting down, and starts no more threads: call this before the main thread ends")
     if threads_are_greenlets() and not _WORKS_IN_GREENLETS:
         raise RedraftError(
             "gevent or eventlet has replaced threads after Redraft was imported, or has not replaced `select` as well: call "
             "`gevent.monkey.patch_all()` at the start of the program, before any other import"
         )
+
+
+def _main_thread_has_ended() -> bool:
+    return bool(getattr(thread, "_shutdown", False))
 
 
 def threads_are_greenlets() -> bool:
@@ -232,6 +244,15 @@ class _LoopThreadPool(ThreadPoolExecutor):
     """The thread pool of an event loop; after an interrupt, shutdown does not wait for running functions."""
 
     abandon_running = False
+
+    def submit(self, function: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> Future[T]:
+        """Run a function in a thread of the pool, or in one of its own, since a pool ends with the main thread."""
+        try:
+            return super().submit(function, *arguments, **keywords)
+        except RuntimeError:
+            if not _main_thread_has_ended():
+                raise
+        return submit_to_daemon_thread(partial(function, *arguments, **keywords))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  (the signature of the base class)
         super().shutdown(wait and not self.abandon_running, cancel_futures=cancel_futures or self.abandon_running)

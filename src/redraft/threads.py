@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -59,6 +61,18 @@ async def call_in_daemon_thread(function: Callable[[], T]) -> T:
         del result  # the traceback of its exception has this frame, which would keep both until garbage is collected
 
 
+def submit_to_daemon_thread(function: Callable[[], T]) -> Future[T]:
+    """Call a function in a thread that nothing waits for, from code without an event loop."""
+    future: Future[T] = Future()
+
+    def job() -> Callable[[], object]:
+        _do(future, function)
+        return future.done  # there is nothing to report
+
+    _start(job)
+    return future
+
+
 def _run(context: Context, function: Callable[[], T], result: asyncio.Future[T]) -> Callable[[], object]:
     """Call a function; return what passes its result to the event loop."""
     value, failure = context.run(_outcome, function)
@@ -76,9 +90,57 @@ def _outcome(function: Callable[[], T]) -> tuple[T | None, BaseException | None]
         return None, error
 
 
-def _settle(result: asyncio.Future[Any], value: Any, failure: BaseException | None) -> None:
+def _settle(result: asyncio.Future[Any] | Future[Any], value: Any, failure: BaseException | None) -> None:
     if not result.done():
         result.set_result(value) if failure is None else result.set_exception(failure)
+
+
+# ---- threads that live as long as the process
+
+_submitted: set[Future[Any]] = set()
+"""The work of all pools that has not ended."""
+
+
+class LastingThreadPool:
+    """At most `count` threads, which run functions and live as long as the process.
+
+    Those of `concurrent.futures` end with the main thread, even if Python then waits for others: new work would be refused, and the
+    kernel would kill processes that it ends with the thread that started them. Python waits at its end for what was submitted.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count, self._name = count, name
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._lock = Lock()
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Run a function in a thread of the pool, when one is free."""
+        future: Future[T] = Future()
+        _submitted.add(future)
+        future.add_done_callback(_submitted.discard)
+        with self._lock:
+            if self._count:
+                Thread(target=self._do_jobs, name=self._name, daemon=True).start()
+                self._count -= 1
+        self._jobs.put((future, function))
+        return future
+
+    def _do_jobs(self) -> None:
+        while True:
+            future, function = self._jobs.get()
+            _do(future, function)
+            del future, function  # nothing of the last job is kept while there is none
+
+
+def _do(future: Future[T], function: Callable[[], T]) -> None:
+    """Run a function, unless that was cancelled."""
+    if future.set_running_or_notify_cancel():
+        _settle(future, *_outcome(function))
+
+
+@atexit.register
+def _wait_for_submitted() -> None:
+    wait(list(_submitted))
 
 
 # ---- threads that are used again: to start one takes longer than most functions
@@ -125,6 +187,7 @@ def _next_job(jobs: SimpleQueue[_Job]) -> _Job | None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle_threads.clear)  # no thread survives in a forked child
+    os.register_at_fork(after_in_child=_submitted.clear)
 
 
 _thread_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()

@@ -4,7 +4,7 @@ printed is lost."""
 import json
 import os
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import combinations
 from pathlib import Path
 
@@ -97,7 +97,22 @@ def full_disk():
         yield file
 
 
-DESTINATIONS = {"closed pipe": broken_pipe, "full disk": full_disk}
+@contextmanager
+def full_pipe():
+    """Give the end of a pipe that nobody reads and that does not block, as programs on Node have them."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        with suppress(BlockingIOError):
+            while os.write(writer, b" " * 4096):
+                pass
+        yield writer
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+DESTINATIONS = {"closed pipe": broken_pipe, "full disk": full_disk, "full pipe": full_pipe}
 
 
 def run_with(arguments, cwd, env=None, **streams):

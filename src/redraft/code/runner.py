@@ -6,11 +6,11 @@ import ast
 import asyncio
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 
 from ..sandbox import Limits, Sandbox
+from ..threads import LastingThreadPool
 from .calls import Checker, run_calls
 from .driver import run_driver, run_in_process
 from .parsing import parse
@@ -66,16 +66,16 @@ async def arun_tests(
     session = CandidateSession(code, sandbox or Sandbox(), limits or Limits())
     run = partial(_run, session, tests, checker, trust_in_process=trust_in_process)
     try:
-        return await asyncio.get_running_loop().run_in_executor(_executor(), run)
+        return await asyncio.wrap_future(_executor().submit(run))
     except asyncio.CancelledError:
         session.processes.cancel()
         raise
 
 
 @cache
-def _executor() -> ThreadPoolExecutor:
+def _executor() -> LastingThreadPool:
     """Return the threads that wait for programs: as many as there are cores."""
-    return ThreadPoolExecutor(os.cpu_count() or 1, "redraft-tests")
+    return LastingThreadPool(os.cpu_count() or 1, "redraft-tests")
 
 
 if hasattr(os, "register_at_fork"):

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,6 +25,7 @@ from weakref import WeakSet
 import orjson
 
 from ..errors import ComputeLimitError, ConfigError, RedraftError, SandboxUnavailableError
+from ..threads import LastingThreadPool, run_in_thread
 from .worker import WALL_PER_CPU_SECOND, decode, encode
 
 IN_PROCESS = 16_384  # characters that are handled in this process; measured by bench/hostile_text.py
@@ -74,7 +74,7 @@ async def run_on_texts(function: Callable[..., Any], *texts: str, failure_text: 
     """Call a module-level function of texts: in a thread, or in a worker if the texts are long. Raises what `run` raises."""
     size = sum(map(len, texts))
     if size <= IN_PROCESS:
-        return await asyncio.to_thread(function, *texts)
+        return await run_in_thread(function, *texts)
     return await run(function, *texts, failure_text=failure_text, text_length=size)
 
 
@@ -269,15 +269,15 @@ def _result_value(answer: dict[str, Any]) -> Any:
 
 _workers: WeakSet[_Worker] = WeakSet()
 _idle: list[_Worker] = []
-_executor: list[ThreadPoolExecutor] = []
+_executor: list[LastingThreadPool] = []
 _spawn_lock = RLock()  # also held while this process forks, so that no child inherits the pipes of an unregistered worker
 
 
-def _thread_pool() -> ThreadPoolExecutor:
-    """Return the executor, with one thread for each possible worker."""
+def _thread_pool() -> LastingThreadPool:
+    """Return the pool, with one thread for each possible worker."""
     with _spawn_lock:
         if not _executor:
-            _executor.append(ThreadPoolExecutor(POOL_SIZE, "redraft-compute"))
+            _executor.append(LastingThreadPool(POOL_SIZE, "redraft-compute"))
         return _executor[0]
 
 

@@ -179,7 +179,7 @@ def return_free_memory() -> None:
     large answers that is more than all else. Takes about 10 ms of CPU time for 64 MB.
     """
     if sys.platform == "linux":
-        with suppress(ImportError, AttributeError):  # a Python without ctypes, another library
+        with suppress(ImportError, AttributeError, OSError):  # a Python without ctypes, another library, a static one
             from ctypes import CDLL
 
             CDLL(None).malloc_trim(0)

@@ -12,12 +12,12 @@ import secrets
 import select
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from threading import Lock, RLock
 from typing import Any, Self
 
 from ..jsontext import strict_loads
+from ..threads import LastingThreadPool
 from .execution import Execution, SandboxedProcessError
 from .launch import Launch
 from .limits import Limits
@@ -213,14 +213,14 @@ def _spawn(launch: Launch, target: int, info: int) -> subprocess.Popen[bytes]:
     return _spawner().submit(start).result()
 
 
-_spawners: list[ThreadPoolExecutor] = []
+_spawners: list[LastingThreadPool] = []
 _spawners_lock = Lock()
 
 
-def _spawner() -> ThreadPoolExecutor:
+def _spawner() -> LastingThreadPool:
     with _spawners_lock:
         if not _spawners:
-            _spawners.append(ThreadPoolExecutor(1, "redraft-sandbox-start"))
+            _spawners.append(LastingThreadPool(1, "redraft-sandbox-start"))
         return _spawners[0]
 
 
