@@ -20,7 +20,7 @@ from ..core.serialize import pack
 from ..core.task import Message, Task
 from ..errors import ConfigError
 from ..jsontext import dumps
-from ..tables.columns import PROMPT_NAMES
+from ..tables.columns import OTHER_PROMPT_NAMES, PROMPT_NAMES
 from ..tables.readers import BadRow, Row, iter_rows
 from ..tables.row_values import read_message, tests_at, tests_metadata
 from ..tables.sources import Source, open_source
@@ -266,7 +266,7 @@ def _prompt_reader(table: LabelledTable) -> PromptReader:
     used = set(table.assigned.values())
     if messages := table.find("messages"):
         return lambda row: [read_message(message, messages) for message in list_cell(row, messages)]
-    prompt = table.find("prompt", [name for name in PROMPT_NAMES if name not in used])
+    prompt = table.find("prompt", [name for name in (*PROMPT_NAMES, *OTHER_PROMPT_NAMES) if name not in used])
     if prompt is None:
         chosen = table.assigned.get("chosen")
         return lambda row: chat[:-1] if isinstance(chat := chat_cell(row, chosen), list) and len(chat) > 1 else ""
