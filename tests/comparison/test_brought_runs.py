@@ -115,7 +115,25 @@ LOWER = [
     "rmsle",
     "mape",
 ]
-HIGHER = ["true_positive_rate", "tpr", "refusal_rate", "no_time", "false", "score", "accuracy", "acc", "answer", "utter", "lossless", "reward", "water", "teric", "costume", "closer", "f1"]
+HIGHER = [
+    "true_positive_rate",
+    "tpr",
+    "refusal_rate",
+    "no_time",
+    "false",
+    "score",
+    "accuracy",
+    "acc",
+    "answer",
+    "utter",
+    "lossless",
+    "reward",
+    "water",
+    "teric",
+    "costume",
+    "closer",
+    "f1",
+]
 
 
 @pytest.mark.parametrize("name", LOWER)

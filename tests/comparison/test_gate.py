@@ -274,7 +274,9 @@ def test_hostile_names_end_nothing(a, b, topic, undecided):
     root = ET.fromstring(junit_xml(report, undecided).encode())
     assert len(root.findall(".//testcase")) == 1
     lines = markdown_summary(report, undecided).splitlines()
-    plain = markdown_summary(compare_sync(run("a", 0), run("b", 0.1), slices=["topic"], lower_is_better=False), undecided).splitlines()
+    plain = markdown_summary(
+        compare_sync(run("a", 0), run("b", 0.1), slices=["topic"], lower_is_better=False), undecided
+    ).splitlines()
     assert abs(len(lines) - len(plain)) == 0
     assert not any("<" in line or re.search(r"(?<!\\)\]\(", line) or "://" in line or "@" in line for line in lines)
     assert "\n".join(lines).encode()  # no lone surrogate, which no file can hold

@@ -147,6 +147,7 @@ NAMED = {
     "a reference whose name is that of other answers": ({"prompt": "Hi", "prediction": "x", "candidate": "Yo"}, {"reference": "prediction"}),
     "a list of references": ({"prompt": "Hi", "outputs": ["x"], "response": "Yo"}, {"reference": "outputs"}),
     "a context whose name is a prompt's": ({"question": "Hi", "input": "x", "response": "Yo"}, {"context": "input"}),
+    "a context that is the prompt": ({"question": "Hi", "response": "Yo"}, {"context": "question"}),
     "an answer whose name is a reference's": ({"prompt": "Hi", "ideal": "Yo"}, {"response": "ideal"}),
     "an answer beside a list": ({"prompt": "Hi", "a": "Yo", "outputs": ["x", "y"]}, {"response": "a"}),
     "a prompt beside messages": ({"a": "Hi", "messages": [{"role": "user", "content": "no"}], "response": "Yo"}, {"prompt": "a"}),
@@ -160,7 +161,7 @@ def test_a_named_column_is_not_guessed_for_another_role(values, stated):
     shape = infer_columns([values], columns)
     task = shape.task(values)
     assert (task.prompt, task.response, task.responses) == ("Hi", "Yo", ())
-    assert (task.reference, task.context) == ("x" if columns.reference else None, "x" if columns.context else None)
+    assert (task.reference, task.context) == ("x" if columns.reference else None, values.get(columns.context))
 
 
 UNCLEAR = {

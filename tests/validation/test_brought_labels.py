@@ -492,6 +492,10 @@ NAMED = {  # a row, the columns that are named, and the kind, the responses and 
     "a reference whose name is an answer's": (
         {"question": "q{}", "answer": "x", "output": "r", "label": 1}, {"reference": "answer"}, ("pass", ("r",), 1)
     ),
+    "a context that is the prompt": ({"question": "q{}", "response": "r", "label": 1}, {"context": "question"}, ("pass", ("r",), 1)),
+    "an answer of a pair that is the reference": (
+        {"prompt": "q{}", "chosen": "x", "rejected": "y"}, {"reference": "chosen"}, ("pair", ("x", "y"), (1, 2))
+    ),
     "no list": ({"prompt": "q{}", "response": "r", "outputs": ["x"], "label": 1}, {"responses": ""}, ("pass", ("r",), 1)),
     "no context": (
         {"prompt": "q{}", "response": "r", "context": {"a": 1}, "label": 1}, {"context": ""}, ("pass", ("r",), 1)

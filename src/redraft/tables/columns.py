@@ -332,6 +332,8 @@ def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumn
         texts = [n for n in table.matching(PROMPT_NAMES, _is_prompt, ("input",)) if n not in chats]
         others = [] if texts or chats else [table.matching([n], _is_text, ("input",)) for n in ("text", *OTHER_PROMPT_NAMES)]
         texts = texts or next(filter(None, others), [])
+    if table.named and not (texts or chats):  # one column may be both the prompt and, for example, the context
+        return _find_prompt(SampleColumns(table.rows), columns)
     if {"instruction", "input"} == set(texts) and not chats:
         return TaskColumns(prompt="instruction"), "input"
     candidates = [*texts, *chats]

@@ -105,7 +105,8 @@ def read_cases(
     numbers of the responses, best first). "scores.overall" reaches into objects, "r1,r2,r3" joins columns to a list (ratings,
     responses). Ratings that are as many numbers as there are responses are a score of each. "label:VALUE" gives the meaning of a
     value of the label: first, second, tie; pass, fail; a number. "where:COLUMN" keeps the rows with that value. Other roles are
-    recognised by the usual names of columns.
+    recognised by the usual names of columns, unless "" says that no column has the role; a named column goes before what is
+    recognised.
 
     `kind` is inferred from the columns and the labels unless given. Several ratings become one label: the mean of scores, else
     the most frequent rating. The order of chosen and rejected responses depends on their texts only. Unless `columns` names a role,

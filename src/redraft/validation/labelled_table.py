@@ -39,14 +39,16 @@ RIVALS = {
     "order": ("ranking", "label", "ratings"),
 }
 """Roles that are not guessed if the user names one of these others."""
+SHARED_ROLES = (*OUTPUT_ROLES, *FORMS_OF_RESPONSES[2], *FORMS_OF_RESPONSES[3])
+"""Roles whose usual column may have another role: outputs may be in another file, an answer of a pair may be the reference."""
 ROLES = frozenset((*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES))
 
 
 class LabelledTable:
     """Some rows and their columns by role: those that the user names, else the first usual name that is there.
 
-    `explicit` is `columns` of `read_cases`; "" says that there is no such column. `assigned` collects the column of each role that was looked up. Raises ConfigError for
-    an unknown role.
+    `explicit` is `columns` of `read_cases`; "" says that there is no such column. `assigned` collects the column of each role that
+    was looked up. Raises ConfigError for an unknown role.
     """
 
     def __init__(self, explicit: Mapping[str, str], rows: Sequence[Row]) -> None:
@@ -79,11 +81,13 @@ class LabelledTable:
         return column
 
     def usual(self, role: str, names: Iterable[str]) -> list[str]:
-        """Return those of the usual names of a role that are there; none if the user says that no column has it, or names a rival."""
+        """Return those of the usual names of a role that are there; none if no column is said to have it, or a rival is named."""
         if self.explicit.get(role) == "" or any(self.explicit.get(rival) for rival in RIVALS.get(role, ())):
             return []
-        other = role in OUTPUT_ROLES  # outputs may be in another file than the columns that are named
-        return [name for name in names if self.sample.has(name) and (other or self.sample.may_guess(name))]
+        known = [name for name in names if self.sample.has(name)]
+        if role in SHARED_ROLES:
+            return known
+        return list(filter(self.sample.may_guess, known)) or (known if role == "prompt" else [])
 
     def find_tests(self) -> str | None:
         """Return the column of the tests; without an explicit one, what it holds must look like tests, as in a batch."""
