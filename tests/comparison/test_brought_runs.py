@@ -99,8 +99,41 @@ LOWER = [
     "mse",
     "word_error_rate",
     "hallucination",
+    "fpr",
+    "FNR",
+    "fdr",
+    "eer",
+    "violations",
+    "violation_rate",
+    "response_time",
+    "false_positive_rate",
+    "falseNegatives",
+    "runtime_ms",
+    "elapsed",
+    "failures",
+    "regret",
+    "rmsle",
+    "mape",
 ]
-HIGHER = ["score", "accuracy", "acc", "answer", "utter", "lossless", "reward", "water", "teric", "costume", "closer", "f1"]
+HIGHER = [
+    "true_positive_rate",
+    "tpr",
+    "refusal_rate",
+    "no_time",
+    "false",
+    "score",
+    "accuracy",
+    "acc",
+    "answer",
+    "utter",
+    "lossless",
+    "reward",
+    "water",
+    "teric",
+    "costume",
+    "closer",
+    "f1",
+]
 
 
 @pytest.mark.parametrize("name", LOWER)
@@ -398,6 +431,7 @@ COLUMNS = {
     "ragas": ({"user_input": "q{}", "response": "r", "reference": "x", "retrieved_contexts": ["c"], "score": 0.5}, "score", "task"),
     "DeepEval": ({"input": "q{}", "actual_output": "r", "expected_output": "x", "score": 1}, "score", "task"),
     "is_correct": ({"question": "q{}", "prediction": "r", "is_correct": "True"}, "is_correct", "task"),
+    "LiveCodeBench": ({"question_content": "q{}", "prediction": "r", "score": 1}, "score", "task"),
     "SWE-bench": ({"instance_id": "i{}", "resolved": False}, "resolved", "id"),
 }
 
@@ -408,6 +442,14 @@ def test_columns_of_other_programs_are_known(program):
     rows = [{k: v.format(n) if isinstance(v, str) else v for k, v in row.items()} for n in range(4)]
     report = compare_sync(rows, rows)
     assert (report.score_name, report.paired_by, report.difference.rows) == (score, paired_by, 4)
+
+
+def test_a_named_answer_is_no_reason_to_lose_the_tasks():
+    """Two columns that may be the answer do not matter if it is named, also within an object."""
+    rows = [{"inputs": {"q": f"q{n}"}, "outputs": {"a": "r"}, "answer": "x", "output": "y", "n": n / 4} for n in range(4)]
+    columns = {"prompt": "inputs.q", "response": "outputs.a", "score": "n"}
+    report = compare_sync(rows, rows[::-1], result_columns=columns)
+    assert (report.paired_by, report.difference.rows) == ("task", 4)
 
 
 def test_a_column_of_correct_answers_is_no_score():

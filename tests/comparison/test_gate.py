@@ -270,11 +270,13 @@ def test_hostile_names_end_nothing(a, b, topic, undecided):
         rows = [ResultRow(str(n), "", 0.5 + shift + n % 2 / 10, f"{shift}{n}", {"topic": topic}) for n in range(8)]
         return RunResults(name or "x", "table", rows, score_name=topic or "score")
 
-    report = compare_sync(run(a, 0), run(b, 0.1), slices=["topic"])
+    report = compare_sync(run(a, 0), run(b, 0.1), slices=["topic"], lower_is_better=False)
     root = ET.fromstring(junit_xml(report, undecided).encode())
     assert len(root.findall(".//testcase")) == 1
     lines = markdown_summary(report, undecided).splitlines()
-    plain = markdown_summary(compare_sync(run("a", 0), run("b", 0.1), slices=["topic"]), undecided).splitlines()
+    plain = markdown_summary(
+        compare_sync(run("a", 0), run("b", 0.1), slices=["topic"], lower_is_better=False), undecided
+    ).splitlines()
     assert abs(len(lines) - len(plain)) == 0
     assert not any("<" in line or re.search(r"(?<!\\)\]\(", line) or "://" in line or "@" in line for line in lines)
     assert "\n".join(lines).encode()  # no lone surrogate, which no file can hold

@@ -35,6 +35,10 @@ RECOGNISED = {
     "flat": ({"input": "Hi", "output": "Yo"}, 'prompt from "input", response from "output"'),
     "a prediction": ({"prompt": "Hi", "prediction": "Yo"}, 'prompt from "prompt", response from "prediction"'),
     "a response beside a prediction": ({"prompt": "Hi", "response": "Yo", "prediction": "No"}, 'prompt from "prompt", response from "response"'),
+    "BigCodeBench": ({"complete_prompt": "def f():", "instruct_prompt": "Hi", "response": "Yo"}, 'prompt from "instruct_prompt", response from "response"'),
+    "LiveCodeBench": ({"question_content": "Hi", "output": "Yo"}, 'prompt from "question_content", response from "output"'),
+    "a prompt beside other texts": ({"prompt": "Hi", "instruct_prompt": "no", "text": "no", "response": "Yo"}, 'prompt from "prompt", response from "response"'),
+    "a text beside a question's content": ({"text": "Hi", "question_content": "no", "response": "Yo"}, 'prompt from "text", response from "response"'),
     "a number": ({"id": 3, "prompt": "Hi", "response": "Yo"}, 'prompt from "prompt", response from "response", id from "id"'),
 }  # fmt: skip
 
@@ -137,6 +141,29 @@ def test_stated_columns_are_used():
     assert shape.description == 'prompt from "a.b", response from "c"'
 
 
+NAMED = {
+    "a reference whose name is an answer's": ({"question": "Hi", "answer": "x", "output": "Yo"}, {"reference": "answer"}),
+    "a reference in an object": ({"question": "Hi", "output": {"answer": "x"}, "prediction": "Yo"}, {"reference": "output.answer"}),
+    "a reference whose name is that of other answers": ({"prompt": "Hi", "prediction": "x", "candidate": "Yo"}, {"reference": "prediction"}),
+    "a list of references": ({"prompt": "Hi", "outputs": ["x"], "response": "Yo"}, {"reference": "outputs"}),
+    "a context whose name is a prompt's": ({"question": "Hi", "input": "x", "response": "Yo"}, {"context": "input"}),
+    "a context that is the prompt": ({"question": "Hi", "response": "Yo"}, {"context": "question"}),
+    "an answer whose name is a reference's": ({"prompt": "Hi", "ideal": "Yo"}, {"response": "ideal"}),
+    "an answer beside a list": ({"prompt": "Hi", "a": "Yo", "outputs": ["x", "y"]}, {"response": "a"}),
+    "a prompt beside messages": ({"a": "Hi", "messages": [{"role": "user", "content": "no"}], "response": "Yo"}, {"prompt": "a"}),
+    "LangSmith": ({"inputs": {"q": "Hi"}, "outputs": {"a": "Yo"}}, {"prompt": "inputs.q", "response": "outputs.a"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "stated"), NAMED.values(), ids=NAMED)
+def test_a_named_column_is_not_guessed_for_another_role(values, stated):
+    columns = TaskColumns(**stated)
+    shape = infer_columns([values], columns)
+    task = shape.task(values)
+    assert (task.prompt, task.response, task.responses) == ("Hi", "Yo", ())
+    assert (task.reference, task.context) == ("x" if columns.reference else None, values.get(columns.context))
+
+
 UNCLEAR = {
     "two prompts": ({"prompt": "a", "query": "b"}, {}, "could be the prompt: 'prompt', 'query'; state it by --column prompt=NAME or messages=NAME"),
     "prompt and messages": ({"prompt": "a", "messages": HI}, {}, "'prompt', 'messages'"),
@@ -147,6 +174,7 @@ UNCLEAR = {
     "another case": ({"prompt": "a", "Answer": "b"}, {"response": "answer"}, "there is no column 'answer'; did you mean 'Answer'. there are"),
     "two generations": ({"prompt": "a", "generation": "b", "prediction": "c"}, {}, "several columns could be the response: 'generation', 'prediction'"),
     "not inside": ({"prompt": "a", "o": {"x": 1}}, {"response": "o.text"}, "o.text: there is no column 'o.text'; there are 'prompt', 'o.x'"),
+    "a description": ({"description": "b", "response": "c"}, {}, "no column is known to be the prompt"),
     "both": ({"a": "b", "c": HI}, {"prompt": "a", "messages": "c"}, "only one of them"),
 }  # fmt: skip
 

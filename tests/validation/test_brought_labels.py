@@ -342,7 +342,16 @@ def test_lower_is_better_mirrors_the_labels(tmp_path, scale):
     assert not lower.card.headline.value < 0
 
 
-NAMES = {"wer": True, "toxicity": True, "val_loss": True, "Perplexity": True, "human_score": False, "overall": False}
+NAMES = {
+    "wer": True,
+    "toxicity": True,
+    "val_loss": True,
+    "Perplexity": True,
+    "fpr": True,
+    "violations": True,
+    "human_score": False,
+    "overall": False,
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -410,6 +419,8 @@ def test_other_labels_are_refused_with_the_value(case):
 
 
 COLUMNS = {
+    "BigCodeBench": {"complete_prompt": "def f():", "instruct_prompt": "q{}", "response": "r", "score": 0.5},
+    "LiveCodeBench": {"question_title": "t", "question_content": "q{}", "response": "r", "score": 0.5},
     "HumanEval": {"task_id": "t{}", "prompt": "q{}", "completion": "c", "passed": True},
     "ragas": {"user_input": "q{}", "retrieved_contexts": ["c"], "response": "r", "reference": "x", "score": 0.5},
     "DeepEval": {"input": "q{}", "actual_output": "r", "expected_output": "x", "retrieval_context": ["c"], "score": 0.5},
@@ -423,8 +434,108 @@ def test_columns_of_other_programs_are_known(program):
     assert [case.task.prompt for case in found.cases] == [f"q{n}" for n in range(4)] and not found.skipped_rows
     if program == "HumanEval":
         assert [case.id for case in found.cases] == [f"t{n}" for n in range(4)]
-    else:
+    elif program in {"ragas", "DeepEval"}:
         assert (found.cases[0].task.context, found.cases[0].task.reference) == ("c", "x")
+
+
+LANGSMITH = {"inputs": {"question": "q{}"}, "outputs": {"answer": "r"}, "feedback": {"score": 1}}
+OF_LANGSMITH = {"prompt": "inputs.question", "response": "outputs.answer", "label": "feedback.score"}
+TWO = {"prompt": "q{}", "one": "r", "two": "s", "better": "first"}
+NAMED = {  # a row, the columns that are named, and the kind, the responses and the label that are read
+    "LangSmith": (LANGSMITH, OF_LANGSMITH, ("pass", ("r",), 1)),
+    "LangSmith's reference": (
+        {**LANGSMITH, "output": "r", "outputs": {"answer": "x"}},
+        {"prompt": "inputs.question", "reference": "outputs.answer", "label": "feedback.score"},
+        ("pass", ("r",), 1),
+    ),
+    "Langfuse": (
+        {"input": {"query": "q{}"}, "output": {"text": "r"}, "scores": {"human": 0.5}, "outputs": None},
+        {"prompt": "input.query", "response": "output.text", "label": "scores.human"},
+        ("score", ("r",), 0.5),
+    ),
+    "one answer beside a list": (
+        {"question": "q{}", "mine": "r", "responses": ["r", "s"], "label": 1}, {"response": "mine"}, ("pass", ("r",), 1)
+    ),
+    "one answer beside a chosen one": (
+        {"prompt": "q{}", "mine": "r", "chosen": "x", "rejected": "y", "label": 1}, {"response": "mine"}, ("pass", ("r",), 1)
+    ),
+    "one answer beside a pair": (
+        {"prompt": "q{}", "mine": "r", "answer_a": "x", "answer_b": "y", "label": 1}, {"response": "mine"}, ("pass", ("r",), 1)
+    ),
+    "a list beside a pair": (
+        {"prompt": "q{}", "both": ["r", "s"], "answer_a": "x", "answer_b": "y", "winner": "A"}, {"responses": "both"}, ("pair", ("r", "s"), (1, 2))
+    ),
+    "a list beside a chosen one": (
+        {"prompt": "q{}", "both": ["r", "s"], "chosen": "x", "rejected": "y", "winner": "A"}, {"responses": "both"}, ("pair", ("r", "s"), (1, 2))
+    ),
+    "chosen beside a pair": (
+        {"prompt": "q{}", "r": "r", "s": "s", "answer_a": "x", "answer_b": "y"}, {"chosen": "r", "rejected": "s"}, ("pair", ("r", "s"), (1, 2))
+    ),
+    "a pair beside a list": (
+        {**TWO, "responses": ["x", "y"]}, {"response_a": "one", "response_b": "two"}, ("pair", ("r", "s"), (1, 2))
+    ),
+    "a prompt beside messages": (
+        {"mine": "q{}", "messages": "none", "response": "r", "label": 1}, {"prompt": "mine"}, ("pass", ("r",), 1)
+    ),
+    "a label beside ranks": (
+        {"prompt": "q{}", "responses": ["r", "s"], "ranks": "?", "mine": "A"}, {"label": "mine"}, ("pair", ("r", "s"), (1, 2))
+    ),
+    "an order beside ranks": (
+        {"prompt": "q{}", "responses": ["r", "s"], "ranks": "?", "mine": [1, 2]}, {"order": "mine"}, ("ranking", ("r", "s"), (1, 2))
+    ),
+    "a label beside notes": (
+        {"prompt": "q{}", "response": "r", "annotations": "fine", "mine": 1}, {"label": "mine"}, ("pass", ("r",), 1)
+    ),
+    "ratings beside two labels": (
+        {"prompt": "q{}", "response": "r", "score": "?", "human": "?", "mine": [1, 1]}, {"ratings": "mine"}, ("pass", ("r",), 1)
+    ),
+    "a reference whose name is an answer's": (
+        {"question": "q{}", "answer": "x", "output": "r", "label": 1}, {"reference": "answer"}, ("pass", ("r",), 1)
+    ),
+    "a context that is the prompt": ({"question": "q{}", "response": "r", "label": 1}, {"context": "question"}, ("pass", ("r",), 1)),
+    "an answer of a pair that is the reference": (
+        {"prompt": "q{}", "chosen": "x", "rejected": "y"}, {"reference": "chosen"}, ("pair", ("x", "y"), (1, 2))
+    ),
+    "no list": ({"prompt": "q{}", "response": "r", "outputs": ["x"], "label": 1}, {"responses": ""}, ("pass", ("r",), 1)),
+    "no context": (
+        {"prompt": "q{}", "response": "r", "context": {"a": 1}, "label": 1}, {"context": ""}, ("pass", ("r",), 1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_a_guessed_column_is_not_in_the_way_of_a_named_one(case):
+    row, columns, (kind, responses, label) = NAMED[case]
+    found = read_cases([json.loads(json.dumps(row).replace("q{}", f"q{n}")) for n in range(4)], columns)
+    assert [each.task.prompt for each in found.cases] == [f"q{n}" for n in range(4)] and not found.skipped_rows
+    first = found.cases[0]
+    ranks_by_text = dict(zip(first.responses, first.ranks or (), strict=bool(first.ranks)))
+    assert found.kind == kind and set(first.responses) == set(responses)
+    assert ([ranks_by_text[text] + 1 for text in responses] == list(label)) if first.ranks else first.label == label
+    assert first.task.reference == ("x" if "reference" in columns else None)
+
+
+NOT_THERE = {
+    "a named column": ({"response": "outputs.text"}, "there is no column 'outputs.text'"),
+    "the other half": ({"response_a": "answer"}, "no column is known to be the response_b"),
+    "no response": ({"response": ""}, "no column is known to be the response"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_THERE)
+def test_a_named_column_that_is_not_there_is_refused(case):
+    columns, words = NOT_THERE[case]
+    with pytest.raises(ConfigError, match=words):
+        read_cases([{"prompt": "q", "answer": "r", "label": 1}], columns)
+
+
+def test_a_column_of_which_there_is_none_is_said_on_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": f"q{n}", "response": "word " * n, "context": {"a": 1}, "label": int(n < 6)} for n in range(1, 13)]
+    Path("x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["validate", "x.jsonl", "--grader", "words:1-5"]) == 2
+    assert main(["validate", "x.jsonl", "--grader", "words:1-5", "-c", "context="]) == 0
+    assert "12 of 12 judged" in capsys.readouterr().err
 
 
 # ---- intervals

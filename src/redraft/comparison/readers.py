@@ -334,7 +334,7 @@ def _task_reader(
 
     In an output of `redraft batch` (`is_own`), the first response of a row is no part of the task.
     """
-    columns = TaskColumns(prompt=named.get("prompt"), messages=named.get("messages"))
+    columns = TaskColumns(named.get("prompt"), named.get("messages"), named.get("response"))
     try:
         mapping = infer_columns([row.values for row in sample], columns, check_requirement=check_foreign_spec)
     except ConfigError:

@@ -11,7 +11,7 @@ the caller passes: this module does not know them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
@@ -48,6 +48,7 @@ from .row_values import (
 )
 
 PROMPT_NAMES = ("prompt", "instruction", "question", "query", "input", "user_input")
+OTHER_PROMPT_NAMES = ("instruct_prompt", "question_content")  # used if there is none of PROMPT_NAMES
 MESSAGES_NAMES = ("messages", "conversations", "conversation", "input")
 RESPONSE_NAMES = ("response", "completion", "answer", "output")
 OTHER_RESPONSE_NAMES = (
@@ -103,22 +104,27 @@ class TaskColumns:
 
 @dataclass(frozen=True)
 class SampleColumns:
-    """The columns of the first rows of a table."""
+    """The columns of the first rows of a table. `named`: those that the user names for a role, which are guessed for no other."""
 
     rows: Sequence[Mapping[str, Any]]
+    named: Collection[str] = ()
 
     def has(self, path: str) -> bool:
         """Return whether any row has this column or path."""
         return any(value_at(values, path) is not MISSING for values in self.rows)
 
+    def may_guess(self, path: str) -> bool:
+        """Return whether neither this column nor anything within it is named for a role."""
+        return not any(f"{name}.".startswith(f"{path}.") for name in self.named)
+
     def matching(self, names: Sequence[str], fits: Callable[[Any], bool], outer: Sequence[str] = ()) -> list[str]:
-        """Return the names, also within the objects `outer`, under which a row holds a value that fits."""
-        paths = [*names, *(f"{o}.{name}" for o in outer for name in names)]
+        """Return the names that may be guessed, also within the objects `outer`, under which a row holds a value that fits."""
+        paths = filter(self.may_guess, [*names, *(f"{o}.{name}" for o in outer for name in names)])
         return [p for p in paths if any(fits(value_at(values, p)) for values in self.rows)]
 
     def empty_columns(self, names: Sequence[str]) -> list[str]:
-        """Return the names under which rows hold null or a blank text and no other value."""
-        values_by_name = {name: [value_at(values, name) for values in self.rows] for name in names}
+        """Return the names that may be guessed under which rows hold null or a blank text and no other value."""
+        values_by_name = {name: [value_at(values, name) for values in self.rows] for name in filter(self.may_guess, names)}
         return [
             n for n, values in values_by_name.items() if any(v is not MISSING for v in values) and not any(map(has_value, values))
         ]
@@ -300,7 +306,7 @@ def infer_columns(
     """
     if not sample:
         raise ConfigError("there are no rows, so no column can be recognised")
-    table = SampleColumns(sample)
+    table = SampleColumns(sample, [name for f in fields(columns) if f.name != "id" and (name := getattr(columns, f.name))])
     for f in fields(columns):
         if name := getattr(columns, f.name):
             table.require(f"--column {f.name}={name}", name)
@@ -324,7 +330,10 @@ def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumn
     texts = []
     if columns.prompt is None:
         texts = [n for n in table.matching(PROMPT_NAMES, _is_prompt, ("input",)) if n not in chats]
-        texts = texts or ([] if chats else table.matching(("text",), _is_text, ("input",)))
+        others = [] if texts or chats else [table.matching([n], _is_text, ("input",)) for n in ("text", *OTHER_PROMPT_NAMES)]
+        texts = texts or next(filter(None, others), [])
+    if table.named and not (texts or chats):  # one column may be both the prompt and, for example, the context
+        return _find_prompt(SampleColumns(table.rows), columns)
     if {"instruction", "input"} == set(texts) and not chats:
         return TaskColumns(prompt="instruction"), "input"
     candidates = [*texts, *chats]

@@ -190,7 +190,8 @@ def better_of_two(ranks: Sequence[int] | None) -> str:
 
 LOWER_IS_BETTER = re.compile(
     "_(?:wer|cer|ter|mer|perplexity|ppl|loss|nll|bpb|bits_per_byte|brier|ece|mae|mse|rmse|errors?|distance|latency|duration|ttft"
-    "|seconds|cost|toxicity|toxic|hallucination|bias)_"
+    "|seconds|cost|toxicity|toxic|hallucinations?|bias|fpr|fnr|fdr|eer|rmsle|mape|false_(?:positive|negative|discovery|alarm)s?"
+    "|violations?|failures?|regret|elapsed|runtime|(?:response|run|execution|inference|wait|waiting)_time)_"
 )
 """Words in the names of measures whose lower values are usually better."""
 DIRECTION_OPTIONS = "by --lower-is-better or --higher-is-better (from Python: lower_is_better=True or False)"

@@ -148,10 +148,10 @@ def _scored_list_schema(
     left out, and so is a row with other ratings, unless most rows have such, or all numbers may be votes. Raises
     ConfigError for numbers that may also be the votes of two people.
     """
-    other = [table.find(role) for role in ("ranking", "order")] + [name for name in LABEL_NAMES["pair"] if table.sample.has(name)]
+    other = [table.find("ranking"), table.find("order"), *table.usual("label", LABEL_NAMES["pair"])]
     if any(other) or "label" in table.explicit:
         return None
-    ratings = table.explicit.get("ratings") or next((name for name in SCORE_LISTS if table.sample.has(name)), None)
+    ratings = table.explicit.get("ratings") or next(iter(table.usual("ratings", SCORE_LISTS)), None)
 
     def rated_answers(row: Row) -> list[tuple[Any, float]]:
         answers = as_list(cell(row, column))
@@ -260,12 +260,21 @@ PREFERENCE_WORDS = {1.0: "the first is better", 2.0: "the second is better", 0.0
 
 
 def _label_columns(table: LabelledTable, names: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the columns of the label and of the ratings. A label column that holds only lists is one of ratings."""
+    """Return the columns of the label and of the ratings. A label column that holds only lists is one of ratings.
+
+    Where the ratings are named, one of several columns that may be the label is none; where the label is, ratings must be lists.
+    """
     label = table.find("label", ())
-    if label is None and len(usual := [name for name in names if table.sample.has(name)]) > 1:
-        raise ConfigError(f"any of the columns {', '.join(map(repr, usual))} may be the label; state it: label=COLUMN")
+    if label is None and len(usual := table.usual("label", names)) > 1:
+        if not table.explicit.get("ratings"):
+            raise ConfigError(f"any of the columns {', '.join(map(repr, usual))} may be the label; state it: label=COLUMN")
+        names = ()
     label = label or table.find("label", names)
     ratings = table.find("ratings")
+    is_guess = table.explicit.get("label") and not table.explicit.get("ratings")
+    if ratings and is_guess and not all(_is_list(cell(row, ratings)) for row in table.rows):
+        del table.assigned["ratings"]
+        ratings = None
     values = [value for row in table.rows if not is_missing(value := cell(row, label))] if label else []
     if label and ratings is None and values and all(map(_is_list, values)):
         table.assigned["ratings"] = table.assigned.pop("label")
@@ -318,9 +327,9 @@ def _pair_columns(table: LabelledTable) -> tuple[str, str] | None:
     a, b = table.find("response_a", ()), table.find("response_b", ())
     if a and b:
         return a, b
-    for first, second in () if "response" in table.explicit else PAIR_COLUMNS:
+    for first, second in PAIR_COLUMNS:
         fits = a in {None, first} and b in {None, second}
-        if fits and table.sample.has(first) and table.sample.has(second):
+        if fits and {a or first, b or second} <= {a, b, *table.usual("response_a", [first, second])}:
             table.assigned.update(response_a=first, response_b=second)
             return first, second
     if a or b:

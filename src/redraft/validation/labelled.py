@@ -20,7 +20,7 @@ from ..core.serialize import pack
 from ..core.task import Message, Task
 from ..errors import ConfigError
 from ..jsontext import dumps
-from ..tables.columns import PROMPT_NAMES
+from ..tables.columns import OTHER_PROMPT_NAMES, PROMPT_NAMES
 from ..tables.readers import BadRow, Row, iter_rows
 from ..tables.row_values import read_message, tests_at, tests_metadata
 from ..tables.sources import Source, open_source
@@ -105,7 +105,8 @@ def read_cases(
     numbers of the responses, best first). "scores.overall" reaches into objects, "r1,r2,r3" joins columns to a list (ratings,
     responses). Ratings that are as many numbers as there are responses are a score of each. "label:VALUE" gives the meaning of a
     value of the label: first, second, tie; pass, fail; a number. "where:COLUMN" keeps the rows with that value. Other roles are
-    recognised by the usual names of columns.
+    recognised by the usual names of columns, unless "" says that no column has the role; a named column goes before what is
+    recognised.
 
     `kind` is inferred from the columns and the labels unless given. Several ratings become one label: the mean of scores, else
     the most frequent rating. The order of chosen and rejected responses depends on their texts only. Unless `columns` names a role,
@@ -266,7 +267,7 @@ def _prompt_reader(table: LabelledTable) -> PromptReader:
     used = set(table.assigned.values())
     if messages := table.find("messages"):
         return lambda row: [read_message(message, messages) for message in list_cell(row, messages)]
-    prompt = table.find("prompt", [name for name in PROMPT_NAMES if name not in used])
+    prompt = table.find("prompt", [name for name in (*PROMPT_NAMES, *OTHER_PROMPT_NAMES) if name not in used])
     if prompt is None:
         chosen = table.assigned.get("chosen")
         return lambda row: chat[:-1] if isinstance(chat := chat_cell(row, chosen), list) and len(chat) > 1 else ""

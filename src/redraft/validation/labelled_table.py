@@ -24,16 +24,31 @@ from .cases import AmbiguousLabel
 INPUT_ROLES = ("prompt", "messages", "context", "reference", "tests", "response", "responses", "response_a", "response_b")
 LABEL_ROLES = ("chosen", "rejected", "label", "ratings", "ranking", "order", "group", "id", "parent", "cluster")
 OUTPUT_ROLES = ("case", "repeat", "output", "output_ba", "score_1", "score_2", "shown")  # of recorded outputs
+MARKING_ROLES = ("group", "id", "parent", "cluster")  # their column may have another role, too
 LIST_ROLES = ("ratings", "responses")  # the user may name several columns, separated by commas
 CASE_ID_NAMES = ("id", "pair_id", "question_id", "item_id", "task_id", "uid", "unique_id")
+FORMS_OF_RESPONSES = (("response",), ("responses",), ("response_a", "response_b"), ("chosen", "rejected"))
+RIVALS = {
+    **{
+        role: tuple(rival for other in FORMS_OF_RESPONSES if other != form for rival in other)
+        for form in FORMS_OF_RESPONSES[1:]
+        for role in form
+    },
+    "messages": ("prompt",),
+    "ranking": ("order", "label", "ratings"),
+    "order": ("ranking", "label", "ratings"),
+}
+"""Roles that are not guessed if the user names one of these others."""
+SHARED_ROLES = (*OUTPUT_ROLES, *FORMS_OF_RESPONSES[2], *FORMS_OF_RESPONSES[3])
+"""Roles whose usual column may have another role: outputs may be in another file, an answer of a pair may be the reference."""
 ROLES = frozenset((*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES))
 
 
 class LabelledTable:
     """Some rows and their columns by role: those that the user names, else the first usual name that is there.
 
-    `explicit` is `columns` of `read_cases`. `assigned` collects the column of each role that was looked up. Raises ConfigError for
-    an unknown role.
+    `explicit` is `columns` of `read_cases`; "" says that there is no such column. `assigned` collects the column of each role that
+    was looked up. Raises ConfigError for an unknown role.
     """
 
     def __init__(self, explicit: Mapping[str, str], rows: Sequence[Row]) -> None:
@@ -42,22 +57,37 @@ class LabelledTable:
                 known = [*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES, "label:VALUE", "where:COLUMN"]
                 raise ConfigError(checks.unknown_name_message("role", role, known, full_value=f"{role}={name}"))
         self.explicit, self.rows = explicit, rows
-        self.sample = SampleColumns([row.values for row in rows])
+        named = [
+            part.strip()
+            for role in (*INPUT_ROLES, *LABEL_ROLES)
+            if role not in MARKING_ROLES and (column := explicit.get(role))
+            for part in (column.split(",") if role in LIST_ROLES else [column])
+        ]
+        self.sample = SampleColumns([row.values for row in rows], named)
         self.assigned: dict[str, str] = {}
 
     def find(self, role: str, synonyms: Iterable[str] | None = None) -> str | None:
         """Return the column of a role; `synonyms` replaces the usual names. Raises ConfigError if the named column is not there."""
         column: str | None
-        if (column := self.explicit.get(role)) is not None:
+        if column := self.explicit.get(role):
             several = role in LIST_ROLES and not self.sample.has(column)
             for part in column.split(",") if several else [column]:
                 self.sample.require(f"{role}={column}", part.strip())
         else:
             names = SYNONYMS.get(role, ()) if synonyms is None else synonyms
-            column = next((name for name in names if self.sample.has(name)), None)
+            column = next(iter(self.usual(role, names)), None)
         if column:
             self.assigned[role] = column
         return column
+
+    def usual(self, role: str, names: Iterable[str]) -> list[str]:
+        """Return those of the usual names of a role that are there; none if no column is said to have it, or a rival is named."""
+        if self.explicit.get(role) == "" or any(self.explicit.get(rival) for rival in RIVALS.get(role, ())):
+            return []
+        known = [name for name in names if self.sample.has(name)]
+        if role in SHARED_ROLES:
+            return known
+        return list(filter(self.sample.may_guess, known)) or (known if role == "prompt" else [])
 
     def find_tests(self) -> str | None:
         """Return the column of the tests; without an explicit one, what it holds must look like tests, as in a batch."""

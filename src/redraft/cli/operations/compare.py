@@ -274,7 +274,7 @@ def _label_columns(texts: tuple[str, ...]) -> dict[str, str]:
     columns = {}
     for text in texts:
         ours, sign, theirs = text.partition("=")
-        if not (sign and ours and theirs):
+        if not (sign and ours):
             raise click.UsageError(f"--label-column {text}: a column is given as OURS=THEIRS, such as label=human")
         columns[ours] = theirs
     return columns

@@ -78,7 +78,7 @@ class LabelArguments:
     def column_names(self) -> dict[str, str]:
         """The columns that -c names, by our names. Raises UsageError."""
         parts = [text.partition("=") for text in self.columns]
-        if wrong := [ours for ours, equals, theirs in parts if not (ours and equals and theirs)]:
+        if wrong := [ours for ours, equals, _ in parts if not (ours and equals)]:
             raise click.UsageError(f"-c {wrong[0]}: a column is given as OURS=THEIRS, such as -c prompt=question")
         return {ours.strip(): theirs.strip() for ours, _, theirs in parts}
 

@@ -80,7 +80,7 @@ class JudgingArguments:
         names = {}
         for text in self.columns:
             ours, equals, theirs = text.partition("=")
-            if not equals or not ours or not theirs:
+            if not equals or not ours:
                 raise click.UsageError(f"-c {text}: a column is given as OURS=THEIRS, such as -c prompt=question")
             names[ours.strip()] = theirs.strip()
         return names
