@@ -24,6 +24,7 @@ F = "def f(n):\n    return n + 1"
 WITH_EXAMPLE = 'def f(n):\n    """Return the next number.\n\n    ```python\n    f(1)  # 2\n    ```\n    """\n    return n + 1\n'
 USAGE = "for i in range(10):\n    raise SystemExit('a long line that uses it', f(i))\nresult = f(3)\n" * 3
 CALLS_F = "assert f(1) == 2"
+TRIED = block("def f(n):\n    return n * 7 + 123456789")
 RIGHT = {
     # a text that is Python as a whole
     "an example in a docstring": (WITH_EXAMPLE, CALLS_F),
@@ -77,6 +78,18 @@ RIGHT = {
     "a class of Pandoc": (block(F, "{.python .numberLines}"), CALLS_F),
     "an unknown label": (block(F, "code"), CALLS_F),
     "on one line": ("```def f(n): return n + 1```", CALLS_F),
+    # reasoning
+    "reasoning": (f"<think>\nI try\n{TRIED}</think>\n\nSo:\n{block(F)}", CALLS_F),
+    "reasoning that is a block": (f"<think>```python\ndef f(n):\n    return 0\n```</think>\n\nText\n```python\n{F}\n```", CALLS_F),
+    "reasoning that the prompt began": (f"I try\n{TRIED}</think>\n\n{block(F)}", CALLS_F),
+    "reasoning that defines it last": (f"{block(F)}\n\nDone.<think>or\n{TRIED}</think>", CALLS_F),
+    "reasoning before a program": (f"<think>{TRIED}</think>\n{F}", CALLS_F),
+    "reasoning in other tags": (f"<thinking>\n{TRIED}</thinking>\n{F}", CALLS_F),
+    "nothing but reasoning": (f"<think>\n{block(F)}</think>", CALLS_F),
+    "reasoning that does not end": (f"<think>\n{block(F)}", CALLS_F),
+    "a text with a tag": (block(f"{F}\nTAGS = '<think>', '</think>'"), CALLS_F),
+    "a tag in a longer text": (f"TAG = \"\"\"\n<think>\n{block('x')}</think>\n\"\"\"\n{F}", CALLS_F),
+    "tags around a fence": (f"<answer>```python\n{F}\n```</answer>", CALLS_F),
     # what is no Python
     "a session of the interpreter": (block(F) + block(">>> f(1)\n2\n" * 30), CALLS_F),
     "a patch": (block(F) + block("-def f(n):\n+def f(n, m):\n" * 30, "diff"), CALLS_F),
@@ -108,6 +121,7 @@ PROGRAMS = {
     "a helper": (block("def g(n):\n    return n + 1") + block("print(g(int(input())))"), "def g(n):\n    return n + 1\n\nprint(g(int(input())))"),
     "reads by os": (block(READS) + block("import os\nprint(int(os.read(0, 99)) + 1)"), "import os\nprint(int(os.read(0, 99)) + 1)"),
     "a trial with another input": (block(READS) + block("import io, sys\nsys.stdin = io.StringIO('1')\nprint(7)"), READS),
+    "in tags around a fence": (f"<think>hm</think><answer>```python\n{READS}\n```</answer>", READS),
     "in tags": (f"[BEGIN]\n{READS}\n[DONE]", READS),
     "the better one": (block("import sys\nprint(sys.stdin.read(), 'first attempt')") + block(READS), READS),
 }  # fmt: skip

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..protocols import Check, Edit
+from ..reasoning import split_reasoning
 from .base import InvalidAnswer
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ ALIASES: Mapping[str, Sequence[str]] = {
 OPENING_FENCE = re.compile(r"^([ \t]*+(?:(?:-|\d{1,3}[.)])[ \t]++)?)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE)
 LABEL = re.compile(r"[a-z0-9+#.-]*")
 TAGS = re.compile(r"\A\s*\[[A-Z]+\][ \t]*\n|\n[ \t]*\[/?[A-Z]+\]\s*\Z")  # such as [BEGIN] and [DONE]
+ANSWER_TAGS = re.compile(r"<answer>(?=```)|(?<=```)</answer>")
 INLINE = re.compile(r"\A(`{1,3})([^`\n]+)\1\Z")
 TRIPLE_QUOTES = re.compile(r"\"{3}|'{3}")
 LINE_ENDS = re.compile(r"\r\n?")
@@ -68,7 +70,7 @@ class CodeBlock:
 class CodeAnswer:
     """Code in one language. Graders see, and `result.value` and `result.parsed` are, the code without fences and prose.
 
-    A text that is Python as a whole is the code. Else it is one of the code blocks: of those labelled with the language, or without
+    A text that is Python as a whole is the code. Reasoning before an answer, such as between <think> and </think>, is left out. Else it is one of the code blocks: of those labelled with the language, or without
     a label if there are none. Of Python, those count whose syntax is right, and that are more than values, if there are any. If the
     task has tests, it is the last block that defines what they call, together with the blocks that define what that one uses; if
     they give texts to standard input, the last one that reads it. Without tests it is the longest, the last of equally long ones.
@@ -128,7 +130,7 @@ class CodeAnswer:
 
     def extract(self, text: str, *, given: bool = False) -> str:
         """Return the code in an answer, or the whole text, without the indentation of all lines; a function's body keeps it."""
-        text = plain_text(text)
+        text = without_reasoning(plain_text(text))
         blocks = code_blocks(text, self.language)
         codes = self.labelled_codes(blocks) or [block.code for block in blocks if not block.label]
         if self.language == "python" and blocks and len(text) <= MAX_SYNTAX_CHARS:
@@ -210,6 +212,12 @@ def task_tests(task: Task, entry_point: str | None = None) -> Tests:
 def plain_text(text: str) -> str:
     """Return a text with line ends of one character, and without a byte order mark."""
     return LINE_ENDS.sub("\n", text.removeprefix("\ufeff"))
+
+
+def without_reasoning(text: str) -> str:
+    """Return the answer in a text with reasoning, unless that is all there is; a text that is Python as a whole stays so."""
+    answer = ANSWER_TAGS.sub("\n", split_reasoning(text).answer)
+    return text if answer == text or not answer.strip() or is_code(_without_indentation(text)) else answer
 
 
 def is_code(code: str) -> bool:
@@ -318,7 +326,7 @@ def _returns(code: str) -> bool:
 
 def code_blocks(text: str, language: str) -> list[CodeBlock]:
     """Return the code blocks of a text. One that is not closed ends with the text. A text that is Python as a whole has none."""
-    text = plain_text(text)
+    text = without_reasoning(plain_text(text))
     blocks: list[CodeBlock] = []
     at = start = 0  # where the next fence may be, and where the text before it begins
     has_code = in_quotes = False  # of what is outside of the blocks: a fence in a text in three quotes is part of code there
