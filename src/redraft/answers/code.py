@@ -70,12 +70,13 @@ class CodeBlock:
 class CodeAnswer:
     """Code in one language. Graders see, and `result.value` and `result.parsed` are, the code without fences and prose.
 
-    A text that is Python as a whole is the code. Reasoning before an answer, such as between <think> and </think>, is left out. Else it is one of the code blocks: of those labelled with the language, or without
-    a label if there are none. Of Python, those count whose syntax is right, and that are more than values, if there are any. If the
-    task has tests, it is the last block that defines what they call, together with the blocks that define what that one uses; if
-    they give texts to standard input, the last one that reads it. Without tests it is the longest, the last of equally long ones.
-    Without such a block the answer is the Python between prose, or the whole text. The body of a Python function alone, with
-    `return`, keeps its indentation. The syntax of Python is checked with the parser of the Python that runs Redraft.
+    A text that is Python as a whole is the code. Reasoning before an answer, such as between <think> and </think>, is left out.
+    Else it is one of the code blocks: of those labelled with the language, or without a label if there are none. Of Python, those
+    count whose syntax is right, and that are more than values, if there are any. If the task has tests, it is the last block that
+    defines what they call, together with the blocks that define what that one uses; if they give texts to standard input, the last
+    one that reads it. Without tests it is the longest, the last of equally long ones. Without such a block the answer is the Python
+    between prose, or the whole text. The body of a Python function alone, with `return`, keeps its indentation. The syntax of
+    Python is checked with the parser of the Python that runs Redraft.
 
     Raises ConfigError for what is not the name of a language.
     """
