@@ -447,6 +447,8 @@ class Solution:
         ("def check(candidate):\n    assert sorted(candidate([2, 7], 9)) == [0, 1]\n\ncheck(Solution().two_sum)", None),
         ("solution = Solution()\nassert solution.two_sum([2, 7], 9) == [0, 1]", None),
         (["assert Solution().two_sum([2, 7], 9) == [0, 1]"], None),
+        ({"entry_point": "Solution().two_sum", "test": "def check(candidate):\n    assert candidate([2, 7], 9) == [0, 1]"}, None),
+        ({"task_id": "a", "prompt": "", "entry_point": "two_sum", "test": ["assert two_sum([2, 7], 9) == [0, 1]"]}, None),
     ],
 )
 def test_the_form_of_leetcode(tests, entry_point, sandbox):

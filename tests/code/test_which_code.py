@@ -1,6 +1,7 @@
 """Which code of an answer is the program: for tests, for the other graders of code, and for the form of the answer alike."""
 
 import asyncio
+import textwrap
 import time
 
 import pytest
@@ -102,6 +103,14 @@ RIGHT = {
     "tags": (f"[PYTHON]\n{F}\n[/PYTHON]", CALLS_F),
     "tags that are Python": (f"[BEGIN]\n{F}\n[DONE]\n", CALLS_F),
     "a word after it": (f"Here it is.\n@staticmethod\n{F}\n\nComplexity: O(n)\nDone\n\nIt's done!", CALLS_F),
+    "on one line with a label": ("```python def f(n): return n + 1```", CALLS_F),
+    "indented by four blanks": (f"Use this:\n\n{textwrap.indent(F, '    ')}\n\nIt's *right*.", CALLS_F),
+    "indented by a tab": (f"Use this:\n\n{textwrap.indent(F, chr(9))}", CALLS_F),
+    "indented in two parts": (f"With\n\n    import math\n\nit's\n\n{textwrap.indent(F, '    ')}\n    math.pi", CALLS_F),
+    "a constant between prose": (f"Here it is:\n\nSTEP = 1\n\n{F.replace('n + 1', 'n + STEP')}\n\nIt's done.", CALLS_F),
+    "a long constant between prose": (f"Here it is:\n\nsteps = {{\n    1: 1,\n}}\n{F.replace('n + 1', 'n + steps[1]')}\n\nIt's done.", CALLS_F),
+    "a formula in prose": (f"With x = the number:\nx = the number\n\n{F}\n\nIt's done.", CALLS_F),
+    "a constant after a formula": (f"So:\nx = the number\nSTEP: int = 1\n{F.replace('n + 1', 'n + STEP')}\n\nIt's done.", CALLS_F),
     "prose after a constant": (f"STEP = 1\n\ndef f(n):\n    return n + STEP\n\nIt's done.", CALLS_F),
 }  # fmt: skip
 CALLS_NO_NAME = [{"input": [1], "output": 2}]
@@ -138,6 +147,11 @@ ALONE = {  # what stays as it is: there is nothing to choose, or nothing says wh
         "    return g(n)\n\ndef g(n):\n    return n",
         "return g(n)\n\ndef g(n):\n    return n",
     ),
+    "an indented mistake": (
+        "if n\n    def f(n):\n        return n\nelse:\n    pass",
+        "if n\n    def f(n):\n        return n\nelse:\n    pass",
+    ),
+    "indented prose": ("It is:\n\n    def is a word\n", "It is:\n\n    def is a word\n"),
     "another name": (block("def h(n):\n    return n") + block("print(h(1))"), "def h(n):\n    return n"),
     "only a patch": (block("-x\n+y", "diff"), "```diff\n-x\n+y\n```"),
     "prose with a word of Python": ("from there, import what you need", "from there, import what you need"),

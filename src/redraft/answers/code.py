@@ -53,6 +53,8 @@ STATEMENT = re.compile(  # a line of code with a mistake, rather than prose
     r"\s|@|(?:def|class|async|if|elif|else|for|while|try|except|finally|with|return|raise|assert|import|from|del|global|print)\b"
     r"|[\w.\[\]]+\s*(?:[-+*/%&|^]?=|\()"
 )
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\s*(?::[^=\n]+)?=(?!=)")
+MAX_ASSIGNMENTS = 3  # between prose, with which code is tried to begin
 MAX_BLOCKS = 50  # code blocks of an answer that are looked at
 MAX_CLOSINGS = 8  # ends of a block that are tried, for code that holds a fence itself; also of code without a fence
 MAX_SYNTAX_CHARS = 40_000  # in longer answers, and of longer code, the syntax is not checked: parsing may take quadratic time
@@ -142,7 +144,10 @@ class CodeAnswer:
             code = max(reversed(codes), key=len)
             return self._body(code) or _without_indentation(code)
         inline = INLINE.match(text.strip())
-        return inline[2] if inline else self._body(text) or self._between_prose(text) or _without_indentation(text).strip()
+        if inline:
+            label, _, code = inline[2].strip().partition(" ")
+            return code if code and label in self._labels and len(inline[1]) > 1 else inline[2]
+        return self._body(text) or self._between_prose(text) or _without_indentation(text).strip()
 
     def _tested_code(self, blocks: Sequence[CodeBlock], codes: Sequence[str], tests: Tests) -> str:
         """Return what is tested of the blocks: `codes`, else those without a label as well, else all; "" if none of them is."""
@@ -157,8 +162,11 @@ class CodeAnswer:
 
     def labelled_codes(self, blocks: Iterable[CodeBlock]) -> list[str]:
         """Return the code of the blocks that are labelled with the language."""
-        labels = {self.language, *ALIASES.get(self.language, ())}
-        return [block.code for block in blocks if block.label in labels]
+        return [block.code for block in blocks if block.label in self._labels]
+
+    @property
+    def _labels(self) -> Sequence[str]:
+        return (self.language, *ALIASES.get(self.language, ()))
 
     def _body(self, code: str) -> str:
         """Return code that is the body of a Python function, with its indentation; "" for other code."""
@@ -242,9 +250,21 @@ def code_between_prose(text: str) -> str:
     lines = text.split("\n")
     first = next((n for n, line in enumerate(lines) if FIRST_LINE.match(line)), None)
     is_body = text[:1] in {" ", "\t"} and not syntax_error(f"def body():\n{text}")  # with other functions after it
-    if first is None or is_body or not syntax_error(text):
+    if is_body or not syntax_error(text):
         return ""
-    return _code_before_prose(lines) or _code_before_prose(lines[first:])
+    if first is None:
+        return _indented_code(lines)
+    assigned = [n for n in range(first) if ASSIGNMENT.match(lines[n])]
+    starts = (0, *assigned[:MAX_ASSIGNMENTS], first)
+    return next(filter(None, (_code_before_prose(lines[start:]) for start in starts)), "")
+
+
+def _indented_code(lines: Sequence[str]) -> str:
+    """Return the Python among lines of prose that is indented as code is in Markdown; "" if there is none with a definition."""
+    if any(line.strip() and not line[0].isspace() and STATEMENT.match(line) for line in lines):
+        return ""
+    code = textwrap.dedent("\n".join(line for line in lines if not line.strip() or line.startswith(("    ", "\t")))).strip("\n")
+    return code if CODE_START.search(code) and is_code(code) else ""
 
 
 def _code_before_prose(lines: Sequence[str]) -> str:

@@ -216,6 +216,8 @@ class _Reader:
     # ---- JSON
 
     def _mapping(self, tests: Mapping[str, Any]) -> Tests:
+        if "test" in tests and "tests" not in tests:  # HumanEval
+            tests = {"tests" if key == "test" else key: value for key, value in tests.items()}
         name = _text_field(tests, "entry_point", "tests") or _text_field(tests, "fn_name", "tests")
         reader = replace(self, entry_point=_without_call(name) or self.entry_point)
         for names in PAIRED_FIELDS:
