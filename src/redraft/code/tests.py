@@ -150,10 +150,10 @@ def parse_tests(tests: str | Sequence[Any] | Mapping[str, Any], entry_point: str
     Accepted, as text or as JSON: `[{"input": [args], "output": value}]` with the optional fields `kwargs`, `raises`, `tolerance`,
     `equal_nan`, `function`, `weight`, `hidden`, `name`; `[{"stdin": text, "stdout": text, "compare": "tokens"}]`; a list of
     asserts, also with code before them (`{"test_list": [...], "test_setup_code": code, "test_imports": [...]}`, MBPP);
-    `{"entry_point": name, "tests": ..., "hidden": ...}`; `{"inputs": [...], "outputs": [...], "fn_name": ...}` (APPS, TACO);
-    `{"input": [text, ...], "output": [text, ...]}`, also as `public_tests`, `private_tests` and `generated_tests`, which all count
-    (CodeContests); test code with `def check(candidate)` (HumanEval) or asserts; a file for pytest or unittest. The name of a
-    method is `Solution.name` or `Solution().name`.
+    `{"entry_point": name, "tests": ..., "hidden": ...}`, "test" alone as well (HumanEval); `{"inputs": [...], "outputs": [...],
+    "fn_name": ...}` (APPS, TACO); `{"input": [text, ...], "output": [text, ...]}`, also as `public_tests`, `private_tests` and
+    `generated_tests`, which all count (CodeContests); test code with `def check(candidate)` (HumanEval) or asserts; a file for
+    pytest or unittest. The name of a method is `Solution.name` or `Solution().name`.
 
     Raises ConfigError for anything else, naming what is wrong and where.
     """
