@@ -85,6 +85,7 @@ CASES = {  # a program, its tests, and their score or why there is none
     "a mock of a class": ("def f(d): return len(d)\n", "from unittest.mock import MagicMock\ndef test_a():\n    assert f(MagicMock(spec=dict)) == 0", "cannot get by value"),
     "a file in memory": ("def f(file): return file.read()\n", "import io\ndef test_a():\n    assert f(io.StringIO('a')) == 'a'", "class 'StringIO'"),
     "a file in memory that is iterated": ("def f(file): return list(file)\n", "import io\ndef test_a():\n    assert f(io.StringIO('a')) == ['a']", 1.0),
+    "an iterator without end": ("from itertools import islice\ndef f(it): return list(islice(it, 2))\n", "import itertools\nassert f(itertools.count()) == [0, 1]", "cannot get by value"),
     "a text of a class": ("def f(s): return s.twice() if hasattr(s, 'twice') else s\n", "class S(str):\n    def twice(self): return self * 2\ndef test_a():\n    assert f(S('a')) == 'aa'", "class 'S'"),
     "a number of a class": ("def f(n): return n.x\n", "class N(int):\n    x = 3\ndef test_a():\n    assert f(N(1)) == 3", "class 'N'"),
     "a list of a class": ("def f(n): return type(n).__name__\n", "class L(list): pass\nassert sorted([f(L())]) == ['L']", "class 'L'"),
