@@ -382,6 +382,8 @@ def test_inputs_and_outputs_of_programs(tests):
         ({"input": ["a", "b"], "output": ["c", "d"]}, "f", [(("a", "b"), ["c", "d"])]),
         ({"input": ["a"], "output": ["b"], "function": "f"}, None, [(("a",), ["b"])]),
         ({"input": ["a", "b"], "output": ["c"]}, None, [(("a", "b"), ["c"])]),
+        ({"input": ["a\n", "b\n"], "output": ["c\n"]}, "f", [(("a\n", "b\n"), ["c\n"])]),
+        ({"input": ["a\n", "b\n"], "output": 2}, None, [(("a\n", "b\n"), 2)]),
         ({"input": [3, 4], "output": 7}, None, [((3, 4), 7)]),
         ([{"input": ["a"], "output": ["b"]}], None, [(("a",), ["b"])]),
     ],
@@ -398,6 +400,15 @@ def test_inputs_and_outputs_of_functions(tests, entry_point, expected):
         ({"public_tests": NO_PAIRS}, "tests are empty"),
         ({"public_tests": PAIRS, "private": PAIRS}, "unknown field 'private'"),
         ({"inputs": ["1"], "outputs": ["1", "2"]}, "lists of the same length"),
+        ({"input": ["1 2\n", "5 5\n"], "output": ["3\n"]}, "got 2 inputs and 1 output"),
+        ({"input": ["1 2\n"], "output": ["3", "10\n"]}, "got 1 input and 2 outputs"),
+        ({"input": ["1 2\n"], "output": []}, "got 1 input and 0 outputs"),
+        ({"input": json.dumps(["1\n2"]), "output": "[]"}, "got 1 input and 0 outputs"),
+        ({"tests": {"input": ["1 2\n"], "output": ["3\n", "10\n"]}}, "got 1 input and 2 outputs"),
+        ({"public_tests": {"input": ["a", "b"], "output": ["c"]}}, "got 2 inputs and 1 output"),
+        ({"public_tests": PAIRS, "private_tests": {"input": ["a"], "output": []}}, "got 1 input and 0 outputs"),
+        ({"public_tests": json.dumps({"input": ["a"], "output": []})}, "got 1 input and 0 outputs"),
+        ({"public_tests": {"input": ["a"], "output": "b"}}, "lists of the same length, got 1 input and str"),
         ({"fn_name": "f", "inputs": ["a b"], "outputs": ["c"]}, "input and output must be JSON"),
         ({"public_tests": PAIRS, "private_tests": [{"input": [1], "output": 2}]}, "of the kind 'stdio'"),
         ({"public_tests": "no JSON"}, "neither JSON nor Python"),
@@ -436,6 +447,8 @@ class Solution:
         ("def check(candidate):\n    assert sorted(candidate([2, 7], 9)) == [0, 1]\n\ncheck(Solution().two_sum)", None),
         ("solution = Solution()\nassert solution.two_sum([2, 7], 9) == [0, 1]", None),
         (["assert Solution().two_sum([2, 7], 9) == [0, 1]"], None),
+        ({"entry_point": "Solution().two_sum", "test": "def check(candidate):\n    assert candidate([2, 7], 9) == [0, 1]"}, None),
+        ({"task_id": "a", "prompt": "", "entry_point": "two_sum", "test": ["assert two_sum([2, 7], 9) == [0, 1]"]}, None),
     ],
 )
 def test_the_form_of_leetcode(tests, entry_point, sandbox):
@@ -450,3 +463,42 @@ def test_other_programs_import_what_they_use(sandbox):
     tests = parse_tests(["assert f(1) == 2"])
     assert run_tests("def f(n: List): return 2", tests).score == 0
     assert run_tests("class Solution:\n    def f(self, n: List): return gcd(n)\ndef gcd(n): return 2", tests).score == 1
+
+
+LINKED = "class Solution:\n    def f(self, head: Optional[ListNode]) -> int:\n        return 2"
+NODE = "class ListNode:\n    def __init__(self, val=0, next=None): self.val, self.next = val, next\n"
+OF_JUDGES = {  # a program, its tests, and the class that its judge would provide, or its score
+    "a linked list": (LINKED, ["assert Solution().f(None) == 2"], "ListNode"),
+    "all names of typing": (f"from typing import *\n{LINKED}", ["assert Solution().f(None) == 2"], "ListNode"),
+    "by calls": (LINKED, [{"input": [[1, 2]], "output": 2}], "ListNode"),
+    "in test code": (LINKED, "def test_a():\n    assert Solution().f(None) == 2", "ListNode"),
+    "of the tests": (LINKED, "def test_a():\n    assert Solution().f(ListNode(1)) == 2", "ListNode"),
+    "a tree": (LINKED.replace("ListNode", "TreeNode"), ["assert Solution().f(None) == 2"], "TreeNode"),
+    "another class": (LINKED.replace("ListNode", "'NestedInteger'").replace("[", "[NestedInteger, "), ["assert Solution().f(None) == 2"], "NestedInteger"),
+    "a class in the code": ("class Solution:\n    def f(self, n):\n        return Node(2).val", ["assert Solution().f(None) == 2"], "Node"),
+    "a function": ("def f(head: ListNode):\n    return 2", ["assert f(None) == 2"], "ListNode"),
+    "a dummy": ("def f(head):\n    return ListNode(2).val", ["assert f(None) == 2"], "ListNode"),
+    "a result": ("class Solution:\n    def f(self, n) -> Interval:\n        return 2", ["assert Solution().f(None) == 2"], "Interval"),
+    "its own class": (f"{NODE}{LINKED}", ["assert Solution().f(None) == 2"], 1.0),
+    "its own class, and a wrong program": (f"{NODE}{LINKED}".replace("return 2", "return 7"), ["assert Solution().f(None) == 2"], 0.0),
+    "a wrong name": ("class Solution:\n    def f(self, n):\n        return x", ["assert Solution().f(None) == 2"], 0.0),
+    "a wrong name in an annotation": ("class Solution:\n    def f(self, n: itn):\n        return 2", ["assert Solution().f(None) == 2"], 0.0),
+    "a wrong default": ("class Solution:\n    def f(self, n=Wrong):\n        return 2", ["assert Solution().f(None) == 2"], 0.0),
+    "a wrong name in a function": ("def f(n: Nodes):\n    return 2", ["assert f(None) == 2"], 0.0),
+    "a class that was asked for": ("def f(n):\n    return ListNode(n).val", "def test_a():\n    assert ListNode(1).val == 1\n    assert f(2) == 2", 0.0),
+    "a class that nobody uses": ("def f(n):\n    return 7", "def test_a():\n    assert ListNode(1).val == 1\n    assert f(2) == 2", 0.0),
+    "an error of that text": ("def f(n):\n    raise NameError(\"name 'ListNode' is not defined\")", ["assert f(2) == 2"], 0.0),
+}  # fmt: skip
+
+
+@pytest.mark.slow(but_each=3)
+@pytest.mark.parametrize("name", OF_JUDGES)
+def test_a_class_that_the_judge_provides_is_no_fault_of_the_program(name, sandbox):
+    """There is no score then; a name that no judge provides is a mistake."""
+    code, tests, expected = OF_JUDGES[name]
+    report = run_tests(code, parse_tests(tests))
+    if isinstance(expected, float):
+        assert (report.score, report.problem) == (expected, "")
+    else:
+        assert report.score is None
+        assert f"the class {expected}" in report.problem

@@ -1,6 +1,7 @@
 """Which code of an answer is the program: for tests, for the other graders of code, and for the form of the answer alike."""
 
 import asyncio
+import textwrap
 import time
 
 import pytest
@@ -24,6 +25,7 @@ F = "def f(n):\n    return n + 1"
 WITH_EXAMPLE = 'def f(n):\n    """Return the next number.\n\n    ```python\n    f(1)  # 2\n    ```\n    """\n    return n + 1\n'
 USAGE = "for i in range(10):\n    raise SystemExit('a long line that uses it', f(i))\nresult = f(3)\n" * 3
 CALLS_F = "assert f(1) == 2"
+TRIED = block("def f(n):\n    return n * 7 + 123456789")
 RIGHT = {
     # a text that is Python as a whole
     "an example in a docstring": (WITH_EXAMPLE, CALLS_F),
@@ -77,6 +79,18 @@ RIGHT = {
     "a class of Pandoc": (block(F, "{.python .numberLines}"), CALLS_F),
     "an unknown label": (block(F, "code"), CALLS_F),
     "on one line": ("```def f(n): return n + 1```", CALLS_F),
+    # reasoning
+    "reasoning": (f"<think>\nI try\n{TRIED}</think>\n\nSo:\n{block(F)}", CALLS_F),
+    "reasoning that is a block": (f"<think>```python\ndef f(n):\n    return 0\n```</think>\n\nText\n```python\n{F}\n```", CALLS_F),
+    "reasoning that the prompt began": (f"I try\n{TRIED}</think>\n\n{block(F)}", CALLS_F),
+    "reasoning that defines it last": (f"{block(F)}\n\nDone.<think>or\n{TRIED}</think>", CALLS_F),
+    "reasoning before a program": (f"<think>{TRIED}</think>\n{F}", CALLS_F),
+    "reasoning in other tags": (f"<thinking>\n{TRIED}</thinking>\n{F}", CALLS_F),
+    "nothing but reasoning": (f"<think>\n{block(F)}</think>", CALLS_F),
+    "reasoning that does not end": (f"<think>\n{block(F)}", CALLS_F),
+    "a text with a tag": (block(f"{F}\nTAGS = '<think>', '</think>'"), CALLS_F),
+    "a tag in a longer text": (f"TAG = \"\"\"\n<think>\n{block('x')}</think>\n\"\"\"\n{F}", CALLS_F),
+    "tags around a fence": (f"<answer>```python\n{F}\n```</answer>", CALLS_F),
     # what is no Python
     "a session of the interpreter": (block(F) + block(">>> f(1)\n2\n" * 30), CALLS_F),
     "a patch": (block(F) + block("-def f(n):\n+def f(n, m):\n" * 30, "diff"), CALLS_F),
@@ -89,6 +103,14 @@ RIGHT = {
     "tags": (f"[PYTHON]\n{F}\n[/PYTHON]", CALLS_F),
     "tags that are Python": (f"[BEGIN]\n{F}\n[DONE]\n", CALLS_F),
     "a word after it": (f"Here it is.\n@staticmethod\n{F}\n\nComplexity: O(n)\nDone\n\nIt's done!", CALLS_F),
+    "on one line with a label": ("```python def f(n): return n + 1```", CALLS_F),
+    "indented by four blanks": (f"Use this:\n\n{textwrap.indent(F, '    ')}\n\nIt's *right*.", CALLS_F),
+    "indented by a tab": (f"Use this:\n\n{textwrap.indent(F, chr(9))}", CALLS_F),
+    "indented in two parts": (f"With\n\n    import math\n\nit's\n\n{textwrap.indent(F, '    ')}\n    math.pi", CALLS_F),
+    "a constant between prose": (f"Here it is:\n\nSTEP = 1\n\n{F.replace('n + 1', 'n + STEP')}\n\nIt's done.", CALLS_F),
+    "a long constant between prose": (f"Here it is:\n\nsteps = {{\n    1: 1,\n}}\n{F.replace('n + 1', 'n + steps[1]')}\n\nIt's done.", CALLS_F),
+    "a formula in prose": (f"With x = the number:\nx = the number\n\n{F}\n\nIt's done.", CALLS_F),
+    "a constant after a formula": (f"So:\nx = the number\nSTEP: int = 1\n{F.replace('n + 1', 'n + STEP')}\n\nIt's done.", CALLS_F),
     "prose after a constant": (f"STEP = 1\n\ndef f(n):\n    return n + STEP\n\nIt's done.", CALLS_F),
 }  # fmt: skip
 CALLS_NO_NAME = [{"input": [1], "output": 2}]
@@ -108,6 +130,7 @@ PROGRAMS = {
     "a helper": (block("def g(n):\n    return n + 1") + block("print(g(int(input())))"), "def g(n):\n    return n + 1\n\nprint(g(int(input())))"),
     "reads by os": (block(READS) + block("import os\nprint(int(os.read(0, 99)) + 1)"), "import os\nprint(int(os.read(0, 99)) + 1)"),
     "a trial with another input": (block(READS) + block("import io, sys\nsys.stdin = io.StringIO('1')\nprint(7)"), READS),
+    "in tags around a fence": (f"<think>hm</think><answer>```python\n{READS}\n```</answer>", READS),
     "in tags": (f"[BEGIN]\n{READS}\n[DONE]", READS),
     "the better one": (block("import sys\nprint(sys.stdin.read(), 'first attempt')") + block(READS), READS),
 }  # fmt: skip
@@ -124,6 +147,11 @@ ALONE = {  # what stays as it is: there is nothing to choose, or nothing says wh
         "    return g(n)\n\ndef g(n):\n    return n",
         "return g(n)\n\ndef g(n):\n    return n",
     ),
+    "an indented mistake": (
+        "if n\n    def f(n):\n        return n\nelse:\n    pass",
+        "if n\n    def f(n):\n        return n\nelse:\n    pass",
+    ),
+    "indented prose": ("It is:\n\n    def is a word\n", "It is:\n\n    def is a word\n"),
     "another name": (block("def h(n):\n    return n") + block("print(h(1))"), "def h(n):\n    return n"),
     "only a patch": (block("-x\n+y", "diff"), "```diff\n-x\n+y\n```"),
     "prose with a word of Python": ("from there, import what you need", "from there, import what you need"),

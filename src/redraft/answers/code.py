@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..protocols import Check, Edit
+from ..reasoning import split_reasoning
 from .base import InvalidAnswer
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ ALIASES: Mapping[str, Sequence[str]] = {
 OPENING_FENCE = re.compile(r"^([ \t]*+(?:(?:-|\d{1,3}[.)])[ \t]++)?)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE)
 LABEL = re.compile(r"[a-z0-9+#.-]*")
 TAGS = re.compile(r"\A\s*\[[A-Z]+\][ \t]*\n|\n[ \t]*\[/?[A-Z]+\]\s*\Z")  # such as [BEGIN] and [DONE]
+ANSWER_TAGS = re.compile(r"<answer>(?=```)|(?<=```)</answer>")
 INLINE = re.compile(r"\A(`{1,3})([^`\n]+)\1\Z")
 TRIPLE_QUOTES = re.compile(r"\"{3}|'{3}")
 LINE_ENDS = re.compile(r"\r\n?")
@@ -51,6 +53,8 @@ STATEMENT = re.compile(  # a line of code with a mistake, rather than prose
     r"\s|@|(?:def|class|async|if|elif|else|for|while|try|except|finally|with|return|raise|assert|import|from|del|global|print)\b"
     r"|[\w.\[\]]+\s*(?:[-+*/%&|^]?=|\()"
 )
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\s*(?::[^=\n]+)?=(?!=)")
+MAX_ASSIGNMENTS = 3  # between prose, with which code is tried to begin
 MAX_BLOCKS = 50  # code blocks of an answer that are looked at
 MAX_CLOSINGS = 8  # ends of a block that are tried, for code that holds a fence itself; also of code without a fence
 MAX_SYNTAX_CHARS = 40_000  # in longer answers, and of longer code, the syntax is not checked: parsing may take quadratic time
@@ -68,12 +72,13 @@ class CodeBlock:
 class CodeAnswer:
     """Code in one language. Graders see, and `result.value` and `result.parsed` are, the code without fences and prose.
 
-    A text that is Python as a whole is the code. Else it is one of the code blocks: of those labelled with the language, or without
-    a label if there are none. Of Python, those count whose syntax is right, and that are more than values, if there are any. If the
-    task has tests, it is the last block that defines what they call, together with the blocks that define what that one uses; if
-    they give texts to standard input, the last one that reads it. Without tests it is the longest, the last of equally long ones.
-    Without such a block the answer is the Python between prose, or the whole text. The body of a Python function alone, with
-    `return`, keeps its indentation. The syntax of Python is checked with the parser of the Python that runs Redraft.
+    A text that is Python as a whole is the code. Reasoning before an answer, such as between <think> and </think>, is left out.
+    Else it is one of the code blocks: of those labelled with the language, or without a label if there are none. Of Python, those
+    count whose syntax is right, and that are more than values, if there are any. If the task has tests, it is the last block that
+    defines what they call, together with the blocks that define what that one uses; if they give texts to standard input, the last
+    one that reads it. Without tests it is the longest, the last of equally long ones. Without such a block the answer is the Python
+    between prose, or the whole text. The body of a Python function alone, with `return`, keeps its indentation. The syntax of
+    Python is checked with the parser of the Python that runs Redraft.
 
     Raises ConfigError for what is not the name of a language.
     """
@@ -128,7 +133,7 @@ class CodeAnswer:
 
     def extract(self, text: str, *, given: bool = False) -> str:
         """Return the code in an answer, or the whole text, without the indentation of all lines; a function's body keeps it."""
-        text = plain_text(text)
+        text = without_reasoning(plain_text(text))
         blocks = code_blocks(text, self.language)
         codes = self.labelled_codes(blocks) or [block.code for block in blocks if not block.label]
         if self.language == "python" and blocks and len(text) <= MAX_SYNTAX_CHARS:
@@ -139,7 +144,10 @@ class CodeAnswer:
             code = max(reversed(codes), key=len)
             return self._body(code) or _without_indentation(code)
         inline = INLINE.match(text.strip())
-        return inline[2] if inline else self._body(text) or self._between_prose(text) or _without_indentation(text).strip()
+        if inline:
+            label, _, code = inline[2].strip().partition(" ")
+            return code if code and label in self._labels and len(inline[1]) > 1 else inline[2]
+        return self._body(text) or self._between_prose(text) or _without_indentation(text).strip()
 
     def _tested_code(self, blocks: Sequence[CodeBlock], codes: Sequence[str], tests: Tests) -> str:
         """Return what is tested of the blocks: `codes`, else those without a label as well, else all; "" if none of them is."""
@@ -154,8 +162,11 @@ class CodeAnswer:
 
     def labelled_codes(self, blocks: Iterable[CodeBlock]) -> list[str]:
         """Return the code of the blocks that are labelled with the language."""
-        labels = {self.language, *ALIASES.get(self.language, ())}
-        return [block.code for block in blocks if block.label in labels]
+        return [block.code for block in blocks if block.label in self._labels]
+
+    @property
+    def _labels(self) -> Sequence[str]:
+        return (self.language, *ALIASES.get(self.language, ()))
 
     def _body(self, code: str) -> str:
         """Return code that is the body of a Python function, with its indentation; "" for other code."""
@@ -212,6 +223,12 @@ def plain_text(text: str) -> str:
     return LINE_ENDS.sub("\n", text.removeprefix("\ufeff"))
 
 
+def without_reasoning(text: str) -> str:
+    """Return the answer in a text with reasoning, unless that is all there is; a text that is Python as a whole stays so."""
+    answer = ANSWER_TAGS.sub("\n", split_reasoning(text).answer)
+    return text if answer == text or not answer.strip() or is_code(_without_indentation(text)) else answer
+
+
 def is_code(code: str) -> bool:
     """Return whether a text is Python that does something: values alone, such as an output or a text in quotes, do nothing."""
     return len(code) <= MAX_SYNTAX_CHARS and not syntax_error(code) and not all(map(_is_value, _parse_quietly(code).body))
@@ -233,9 +250,21 @@ def code_between_prose(text: str) -> str:
     lines = text.split("\n")
     first = next((n for n, line in enumerate(lines) if FIRST_LINE.match(line)), None)
     is_body = text[:1] in {" ", "\t"} and not syntax_error(f"def body():\n{text}")  # with other functions after it
-    if first is None or is_body or not syntax_error(text):
+    if is_body or not syntax_error(text):
         return ""
-    return _code_before_prose(lines) or _code_before_prose(lines[first:])
+    if first is None:
+        return _indented_code(lines)
+    assigned = [n for n in range(first) if ASSIGNMENT.match(lines[n])]
+    starts = (0, *assigned[:MAX_ASSIGNMENTS], first)
+    return next(filter(None, (_code_before_prose(lines[start:]) for start in starts)), "")
+
+
+def _indented_code(lines: Sequence[str]) -> str:
+    """Return the Python among lines of prose that is indented as code is in Markdown; "" if there is none with a definition."""
+    if any(line.strip() and not line[0].isspace() and STATEMENT.match(line) for line in lines):
+        return ""
+    code = textwrap.dedent("\n".join(line for line in lines if not line.strip() or line.startswith(("    ", "\t")))).strip("\n")
+    return code if CODE_START.search(code) and is_code(code) else ""
 
 
 def _code_before_prose(lines: Sequence[str]) -> str:
@@ -318,7 +347,7 @@ def _returns(code: str) -> bool:
 
 def code_blocks(text: str, language: str) -> list[CodeBlock]:
     """Return the code blocks of a text. One that is not closed ends with the text. A text that is Python as a whole has none."""
-    text = plain_text(text)
+    text = without_reasoning(plain_text(text))
     blocks: list[CodeBlock] = []
     at = start = 0  # where the next fence may be, and where the text before it begins
     has_code = in_quotes = False  # of what is outside of the blocks: a fence in a text in three quotes is part of code there

@@ -6,6 +6,7 @@ Test code and expected values never reach the candidate, and its objects never r
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,6 +44,7 @@ from .values import Decoder, Encoder, ValueCodecError, nested_lists
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
+NEEDS_CLASS = ("AttributeError", "KeyError", "TypeError")  # what a program raises that lacks the class of a value
 OWN_FAULTS = ("NameError", "UnboundLocalError", "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError")
 NOT_SHARED = "the program runs in a sandbox of its own, which has no part in that"
 FORWARDED = ("call", "method", "operator", "attribute", "await", "awaited", "object", "args", "kwargs", "reference")  # of a request
@@ -122,17 +124,20 @@ def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestRepor
             results += [replace(result, hidden=test.hidden) for result in found]
             if not test.hidden:
                 tree, failures = parse(test.source), [result for result in found if not result.ok]
-                doubts += [_doubt(result, tree, session.code, has_tasks=relay.has_tasks) for result in failures]
+                doubts += [_doubt(result, tree, session.code, relay) for result in failures]
     report = make_report(method, results, session.execution)
     if method != IN_PROCESS_METHOD and doubts and all(doubts):
         return report_without_score(method, f"tests fail that {doubts[0]}: {NOT_SHARED}", session.execution)
     return report
 
 
-def _doubt(result: TestResult, tree: ast.Module, code: str, *, has_tasks: bool) -> str:
+def _doubt(result: TestResult, tree: ast.Module, code: str, relay: _Relay) -> str:
     """Return what may be the reason why a test fails beside the program; "" if it is the program for certain."""
     exception = result.error.partition(":")[0]
-    return "" if exception in OWN_FAULTS else unshared_state(tree, code, result.call, exception, "has_tasks" * has_tasks)
+    if exception in OWN_FAULTS:
+        return ""
+    state = unshared_state(tree, code, result.call, exception, "has_tasks" * relay.has_tasks)
+    return state or relay.lost_class(result.call, exception)
 
 
 @dataclass
@@ -166,6 +171,7 @@ class _Relay:
     outcomes: dict[Any, tuple[bool | None, str]] = field(default_factory=dict)
     logs: dict[Any, _PartLog] = field(default_factory=dict)
     calls: int = 0
+    lost: dict[Any, tuple[str, bool]] = field(default_factory=dict)  # for each part, a class that the program got as another
     has_tasks: bool = False  # the program has tasks that run on while the tests do something else
 
     def run(self) -> list[TestResult]:
@@ -224,6 +230,13 @@ class _Relay:
             **({"code": self.session.code, "imports": imports_of_judges(self.session.code)} if self.in_process else {}),
         }
 
+    def lost_class(self, part: str, exception: str) -> str:
+        """Return what a part passed that is another value for the program; "" for nothing. Data alone is missed with an error."""
+        number = self.code.parts.index(part) if part in self.code.parts else part
+        name, is_data = self.lost.get(number) or self.lost.get(None) or ("", True)
+        is_missed = name and (not is_data or exception in NEEDS_CLASS or re.search(rf"\b{re.escape(name)}\b", self.session.code))
+        return f"pass an object of the class {name!r}, which the program gets as a built-in value" if is_missed else ""
+
     def _note(self, request: Mapping[str, Any]) -> None:
         """Note the outcomes of parts; one that is planned has failed until it is known to have passed. None: it was skipped."""
         for name in _list(request.get("planned")):
@@ -232,6 +245,9 @@ class _Relay:
             match entry:
                 case [int() | str() as number, (bool() | None) as ok, str() as error]:
                     self.outcomes[number] = ok, error[:MAX_MESSAGE_CHARS]
+        match request.get("lost"):
+            case [str() as name, bool() as is_data] if is_data is False or _part_of(request) not in self.lost:
+                self.lost[_part_of(request)] = name, is_data
 
     def _forward(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Pass a request on to the candidate. Return the answer for the test code, made of checked values."""

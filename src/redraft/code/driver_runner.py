@@ -34,6 +34,7 @@ from .proxies import (
     is_callable,
     is_class_name,
     is_constructed,
+    is_remote,
     make_exception,
     named_tuple,
     parts_of,
@@ -45,6 +46,7 @@ from .values import Decoder, Encoder, ValueClassError, ValueCodecError, make_arr
 
 COROUTINE, ASYNC_GENERATOR = 0x80, 0x200  # of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
 ALLOW_TOP_LEVEL_AWAIT = 0x2000  # of `ast.PyCF_ALLOW_TOP_LEVEL_AWAIT`
+CARRIED = ("builtins", "datetime", "decimal", "fractions", "itertools", "numpy")  # modules whose values arrive as what they are
 MAX_KEPT = 50  # values that are compared before each call
 SKIPPED = "it was skipped after a call of the program"
 NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
@@ -61,6 +63,26 @@ def main(channel: Any) -> None:
         channel.send({"done": True, **driver.take_outcomes(), "problem": problem})
         channel.receive()
     os._exit(0)
+
+
+class ArgumentEncoder(Encoder):
+    """Encodes arguments, and keeps the class of one that the program gets as another, and whether that is only data.
+
+    Raises ValueClassError for mocks, which belong to many classes.
+    """
+
+    lost: tuple[str, bool] | None = None
+
+    def _encode(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        is_deque = kind is collections.deque
+        if kind.__module__ not in CARRIED and not is_remote(value) and not (is_deque and value.maxlen is None):
+            if kind.__module__ == "unittest.mock":
+                raise ValueClassError(f"an object of the class {kind.__name__!r} cannot be passed by value")
+            is_data = any(base.__module__ in ("collections", "enum") for base in kind.__mro__) or hasattr(kind, "_fields")
+            if self.lost is None or self.lost[1]:
+                self.lost = kind.__name__[:80], is_data and not is_deque
+        return super()._encode(value, depth)
 
 
 class CandidateFailure(Exception):
@@ -289,7 +311,7 @@ class Driver:
     def call(self, request: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Send a call out with its arguments and return the value. Raises what the candidate raised."""
         self.check_variables()
-        encoder = Encoder(refer, share=True)
+        encoder = ArgumentEncoder(refer, share=True)
         values = self.encode_arguments(encoder, args, kwargs)
         called, _, method = request.get("call", "").partition(".")
         if is_class := is_class_name(called):
@@ -309,10 +331,11 @@ class Driver:
         self.keep([numbered[n] for n in answer["kept"] if n in numbered])
         return value
 
-    def encode_arguments(self, encoder: Encoder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def encode_arguments(self, encoder: ArgumentEncoder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments as they are sent. The part fails if a size is too large; an unknown class ends the tests."""
         try:
-            return {"args": encoder.encode(list(args)), "kwargs": encoder.encode(kwargs)}
+            values = {"args": encoder.encode(list(args)), "kwargs": encoder.encode(kwargs)}
+            return {**values, "lost": encoder.lost} if encoder.lost else values
         except ValueClassError as error:
             self.channel.send({"unsendable": str(error)})
             os._exit(1)

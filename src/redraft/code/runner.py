@@ -13,9 +13,11 @@ from ..sandbox import Limits, Sandbox
 from ..threads import LastingThreadPool
 from .calls import Checker, run_calls
 from .driver import run_driver, run_in_process
+from .imports import defined_names
 from .parsing import parse
+from .proxies import is_class_name
 from .report import IN_PROCESS_METHOD, PROGRAM, TestReport, TestResult, make_report, report_without_score
-from .session import CandidateSession
+from .session import SOLUTION_CLASS, CandidateSession
 from .source import PARSER_ERRORS
 from .stdio import run_stdio
 from .tests import Tests
@@ -24,6 +26,8 @@ NOTHING_TO_WRITE_TO = re.compile(  # of the errors of a program, those of a rela
     r"PermissionError: \[Errno (?:1|13)\] [\w ]+: '(?:(?!/)|/(?:var/)?tmp/)"
     r"|No usable temporary directory|unable to open database file"
 )
+NOT_DEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
+NODES = frozenset(("ListNode", "TreeNode"))  # classes that the judges of LeetCode's tasks provide
 NO_FOLDER = (
     "the sandbox (landlock) has no folder to write to, and the program or its tests need one: install bubblewrap, or choose "
     "sandbox='docker:IMAGE' or 'unsafe'"
@@ -87,6 +91,10 @@ def _run(session: CandidateSession, tests: Tests, checker: Checker | None, *, tr
     report = _report(session, tests, checker, trust_in_process=trust_in_process)
     if report.tier == "landlock" and any(NOTHING_TO_WRITE_TO.search(result.error) for result in report.failures):
         return report_without_score(report.method, NO_FOLDER, report.execution)
+    missing = {match[1] for result in report.failures if (match := NOT_DEFINED.search(result.error))}
+    if missing and (provided := sorted(missing & classes_of_judges(session.code, tests))):
+        problem = f"the program uses the class {provided[0]}, which a judge provides: define it in the program"
+        return report_without_score(report.method, problem, report.execution)
     hidden_alone = not tests.visible and report.score is None and not report.problem
     return replace(report, problem="all tests are hidden, so nothing decides") if hidden_alone else report
 
@@ -108,6 +116,23 @@ def _report(session: CandidateSession, tests: Tests, checker: Checker | None, *,
         f"the tests need the program's own objects ({tests.why}), so they would run beside it, where it could forge their outcome;"
         " trust_in_process=True (--trust-in-process) allows that",
     )
+
+
+def classes_of_judges(code: str, tests: Tests) -> set[str]:
+    """Return the names that a program reads and does not define, and that a judge of LeetCode's tasks would define.
+
+    Those are its nodes, and what is in the annotations of a class Solution. A class that the tests of a function use is asked for.
+    """
+    try:
+        nodes = list(ast.walk(parse(code)))
+    except PARSER_ERRORS:
+        return set()
+    read = {node.id for node in nodes if isinstance(node, ast.Name)} - defined_names(code)
+    if not SOLUTION_CLASS.search(code):
+        return (read & NODES) - tests.names
+    annotations = (getattr(node, "annotation", None) or getattr(node, "returns", None) for node in nodes)
+    named = {inner.id for each in annotations if each for inner in ast.walk(each) if isinstance(inner, ast.Name)}
+    return {name for name in read & (NODES | {"Node"} | named) if is_class_name(name)}
 
 
 def is_empty(code: str) -> bool:

@@ -150,10 +150,10 @@ def parse_tests(tests: str | Sequence[Any] | Mapping[str, Any], entry_point: str
     Accepted, as text or as JSON: `[{"input": [args], "output": value}]` with the optional fields `kwargs`, `raises`, `tolerance`,
     `equal_nan`, `function`, `weight`, `hidden`, `name`; `[{"stdin": text, "stdout": text, "compare": "tokens"}]`; a list of
     asserts, also with code before them (`{"test_list": [...], "test_setup_code": code, "test_imports": [...]}`, MBPP);
-    `{"entry_point": name, "tests": ..., "hidden": ...}`; `{"inputs": [...], "outputs": [...], "fn_name": ...}` (APPS, TACO);
-    `{"input": [text, ...], "output": [text, ...]}`, also as `public_tests`, `private_tests` and `generated_tests`, which all count
-    (CodeContests); test code with `def check(candidate)` (HumanEval) or asserts; a file for pytest or unittest. The name of a
-    method is `Solution.name` or `Solution().name`.
+    `{"entry_point": name, "tests": ..., "hidden": ...}`, "test" alone as well (HumanEval); `{"inputs": [...], "outputs": [...],
+    "fn_name": ...}` (APPS, TACO); `{"input": [text, ...], "output": [text, ...]}`, also as `public_tests`, `private_tests` and
+    `generated_tests`, which all count (CodeContests); test code with `def check(candidate)` (HumanEval) or asserts; a file for
+    pytest or unittest. The name of a method is `Solution.name` or `Solution().name`.
 
     Raises ConfigError for anything else, naming what is wrong and where.
     """
@@ -216,6 +216,8 @@ class _Reader:
     # ---- JSON
 
     def _mapping(self, tests: Mapping[str, Any]) -> Tests:
+        if "test" in tests and "tests" not in tests:  # HumanEval
+            tests = {"tests" if key == "test" else key: value for key, value in tests.items()}
         name = _text_field(tests, "entry_point", "tests") or _text_field(tests, "fn_name", "tests")
         reader = replace(self, entry_point=_without_call(name) or self.entry_point)
         for names in PAIRED_FIELDS:
@@ -226,7 +228,12 @@ class _Reader:
                 return reader.read_pairs(inputs, outputs, by_call=by_call)
         if contests := [_structure(tests[each]) for each in CONTEST_FIELDS if tests.get(each)]:
             _check_wrapper(tests)
-            return _join([reader.read(part) for part in contests if not _is_empty(part)])
+            contests = [part for part in contests if not _is_empty(part)]
+            for part in contests:
+                pair = [_list_in(part.get(name)) for name in ("input", "output")] if isinstance(part, Mapping) else []
+                if any(isinstance(each, list | tuple) for each in pair):
+                    _checked_pairs(*pair)
+            return _join([reader.read(part) for part in contests])
         if "test_list" in tests:  # MBPP
             _check_wrapper(tests)
             return reader.read("\n".join([*_set_up_of(tests), *_texts(tests["test_list"])]))
@@ -244,7 +251,9 @@ class _Reader:
             return True
         if self.entry_point is not None or tests.get("function") is not None:  # the arguments of one call
             return False
-        return _are_texts(inputs) and _are_texts(outputs) and len(inputs) == len(outputs)
+        if not _are_texts(inputs) or not _are_texts(outputs):
+            return False
+        return len(inputs) == len(outputs) or any("\n" in text for text in (*inputs, *outputs))  # refused if unequal
 
     def read_parts(self, visible: Any, hidden: Any) -> Tests:
         """Read visible and hidden tests. If some of them stay code, all do."""
@@ -397,8 +406,13 @@ def _values_of(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _checked_pairs(inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
     both = isinstance(inputs, list | tuple) and isinstance(outputs, list | tuple)
     if not both or len(inputs) != len(outputs):
-        raise ConfigError("tests: inputs and outputs must be lists of the same length")
+        got = f"{_amount(inputs, 'input')} and {_amount(outputs, 'output')}"
+        raise ConfigError(f"tests: inputs and outputs must be lists of the same length, got {got}")
     return list(zip(inputs, outputs, strict=True))
+
+
+def _amount(values: Any, name: str) -> str:
+    return f"{len(values):,} {name}{'s' * (len(values) != 1)}" if isinstance(values, list | tuple) else type(values).__name__
 
 
 def _with_unwrapped(test: CallTest) -> CallTest:

@@ -232,7 +232,7 @@ def _encode_iterator(encoder: Encoder, value: Iterator[Any], depth: int) -> Any:
         return encoder.refer(value)
     items = list(islice(value, MAX_ITERATOR_ITEMS + 1))
     if len(items) > MAX_ITERATOR_ITEMS:
-        raise ValueCodecError(f"an iterator yields more than {MAX_ITERATOR_ITEMS:,} values")
+        raise ValueClassError(f"an iterator yields more than {MAX_ITERATOR_ITEMS:,} values")
     return _with_tag("iterator", encoder.encode_all(items, depth))
 
 
