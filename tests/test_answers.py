@@ -34,6 +34,7 @@ from redraft.cli.answer_option import canonical_schema
 from redraft.core.prompts import SCHEMA_HEADING
 from redraft.errors import ConfigError, GradingError, ValidatorError
 from redraft.grading import grade_many
+from redraft.json_repair import double_backslashes
 from redraft.models.openai_chat import is_strict_schema
 from redraft.protocols import Reply
 from typing_extensions import TypedDict
@@ -249,14 +250,14 @@ def test_a_wrong_value_is_never_completed_or_converted(data):
     """What is parsed is what the text says literally, as JSON, to pydantic; cut-off answers and ambiguous ones are none."""
     kind, values = data.draw(models(2))
     value = data.draw(values)
-    text = json.dumps(value)
     adapter = TypeAdapter(kind)
-    broken = data.draw(value_faults(text))
+    broken = data.draw(value_faults(json.dumps(value)))
     result, _ = refined([broken or " - ", "?"], answer=kind, max_iterations=1)
     if result.parsed is not None:
         literal = read_json(result.value)
         assert result.parsed == adapter.validate_json(result.value)
-        assert literal in values_in(broken.replace(", }", "}")), (broken, result.value)
+        literal_texts = (broken, double_backslashes(broken))  # a fault may leave a single backslash
+        assert any(literal in values_in(text.replace(", }", "}")) for text in literal_texts), (broken, result.value)
 
 
 @pytest.mark.slow
