@@ -213,6 +213,13 @@ CHOICES = [
     ("I choose C.", "C"),
     ("The answer is (c).", "C"),
     ("<answer>C</answer>", "C"),
+    ("Answer: C; A is wrong", "C"),
+    ("Answer: C; the rest is wrong.", "C"),
+    ("Answer: C - A Tale of Two Cities", "C"),
+    ("Answer: C: 5, as A has 7", "C"),
+    (r"\boxed{C:\ \text{5, which A lacks}}", "C"),
+    ("Answer: C. A has 5.", "C"),
+    ("Answer: C (or so I think)", "C"),
 ]
 NO_CHOICES = [
     "Answer: A dog barks.",
@@ -247,6 +254,24 @@ NO_CHOICES = [
     "So (B) and (C).",
     "C is correct? Hard to say.",
     "Neither A nor C is correct.",
+    r"\boxed{A\ \text{or}\ B}",
+    r"\boxed{A~\text{and}~B}",
+    r"\boxed{\text{A}\text{ or }\text{B}}",
+    r"\boxed{A: 5, C: 7}",
+    r"\boxed{A) 5, C) 7}",
+    "Answer: A: 5; C: 7",
+    r"\boxed{A - C}",
+    r"\boxed{B\text{ to }D}",
+    "Answer: B \u2013 D",
+    "Answer: A; C",
+    "Answer: A; B; and C.",
+    "Answer: A (or C)",
+    "Answer: A (and C)",
+    "Answer: A and/or C",
+    "Answer: B, possibly C",
+    "Answer: B as well as C",
+    "Answer: A. B. C.",
+    "A. B. C.",
 ]
 
 

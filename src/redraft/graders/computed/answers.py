@@ -62,7 +62,9 @@ _WITHDRAWAL = re.compile(  # at the beginning of a clause, outside quotation mar
     re.VERBOSE | re.IGNORECASE,
 )
 _ADDS = re.compile(r"\b(?:also|another|the other|one more|as well|too(?! [a-z]))\b", re.IGNORECASE)  # to the answer before
-_SENTENCE = re.compile(r"[.;!?](?=\s|\Z)|[\u3002\uff01\uff1f]")
+_SENTENCE = re.compile(  # not between letters of choices: "A; C", "A. B. C."
+    r"[!?](?=\s|\Z)|[\u3002\uff01\uff1f]|[.;](?=\s|\Z)(?!(?:\W{1,4}(?:(?:and|or)\s)?[A-J](?!\w)){1,9}\W*\Z|\s\(?[A-J][:)=])"
+)
 _MATH = re.compile(r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[([^\n]{1,500}?)\\\]")
 _LATEX_STYLE = re.compile(
     r"\\(?:(?:text|math)[a-z]{0,6}|mbox|emph|operatorname|left|right|bf|rm|large)(?![A-Za-z])|\\[ ,;:!]", re.IGNORECASE
@@ -76,10 +78,12 @@ _RULED_OUT = (
     r"\)?(?:[ \t,]{1,3}(?:(?:and|or)[ \t]{1,3})?\(?[A-J]\)?){0,9},?[ \t]{1,3}(?:is|are|can|must|would)[ \t]{1,3}"
     r"(?:\w{1,12}[ \t]{1,3})?(?:wrong|incorrect|false|not|ruled|eliminated|excluded|impossible)\b"
 )
-_ANOTHER_CHOICE = (  # "A or B", "A, B"; not "A, B is wrong", nor "A, I think"
-    r"[)\]}{* \t]{0,6}(?:(?:, {0,3})?(?:or|OR) {1,3}(?:\w{1,12} {1,3})?[^\w\n]{0,3}([A-HJ]|I(?! +[a-z]))(?![\w'\u2019])"
-    r"|(?<= )([A-J])(?=(?: [A-J]){0,9}\W*\Z)"
-    rf"|(?:[,&;|]|(?:, {{0,3}})?(?:and|AND) )[^\w\n]{{0,6}}([A-J])(?![\w'\u2019]|\)? +(?!(?:and|or)\b)\w\w|{_RULED_OUT}))"
+_ANOTHER_CHOICE = (  # "A or B", "A, B", "A: 5, C: 7"; not "A, B is wrong", nor "A, I think"
+    r"[()\[\]}{* \t]{0,6}(?:(?:, {0,3})?(?:or|OR|and/or) {1,3}(?:\w{1,12} {1,3})?[^\w\n]{0,3}([A-HJ]|I(?! +[a-z]))(?![\w'\u2019])"
+    r"|(?:(?<= )|\. {1,3})([A-J])(?=(?:[.)]{0,2} [A-J]){0,9}\W*\Z)"
+    r"|[.:)=] {0,3}[^,;\n]{1,60}[,;] {0,3}(?:(?:and|or) {1,3})?\(?([A-J])[.:)=]"
+    r"|(?:[,&;|\u2013\u2014-]|(?:, {0,3})?(?:and|AND|to|through|plus|as well as) |, {0,3}(?:also|possibly|perhaps|maybe) )"
+    rf"[^\w\n]{{0,6}}([A-J])(?![\w'\u2019]|\)? +(?!(?:and|or)\b)\w\w|{_RULED_OUT}))"
 )
 _ANOTHER = re.compile(_ANOTHER_CHOICE)
 _CHOICE_LINE = re.compile(
@@ -232,7 +236,7 @@ def choices(text: str) -> set[str]:
 
 def _chosen_letters(answer: str) -> set[str]:
     """Return the letter that an answer begins with, and the one beside it ("A or B")."""
-    answer = " ".join(answer.split())
+    answer = " ".join(re.sub("[{}~]", " ", answer).split())
     if not (first := _CHOICE.match(answer)):
         return set()
     another = _ANOTHER.match(answer, first.end())
