@@ -113,6 +113,65 @@ STANDING = [  # texts with one answer that stands: 13
     "The final answer is 12, no wait, that's wrong, 13",
 ]
 
+OTHERS_MARKS = [  # texts with a mark that is not their own, of 12, and one that is, of 13
+    "The answer is not 12. The answer is 13.",
+    "The answer isn't 12. The answer is 13.",
+    "The answer isn\u2019t 12; the answer is 13.",
+    "The answer is clearly not **12**. The answer is 13.",
+    "The answer is not 12 but 13.",
+    "The answer is not 11, 12 or 14. The answer is 13.",
+    r"The answer is not $\boxed{12}$. The answer is \boxed{13}.",
+    r"Not \boxed{12} but \boxed{13}.",
+    r"\boxed{13}, not \boxed{12}",
+    "If the answer is 12, then 6 + 6 = 13, a contradiction. So the answer is 13.",
+    "Suppose the answer is 12. Then contradiction. The answer is 13.",
+    "Suppose that the final answer is 12. Then contradiction. The final answer is 13.",
+    "Assuming the answer were 12, there is a contradiction. The answer is 13.",
+    "You might think the answer is 12, but the answer is 13.",
+    "Many students say that the answer is 12. The answer is 13.",
+    "He asked whether the answer is 12. The answer is 13.",
+    'Someone said "the answer is 12". The answer is 13.',
+    "Some say \u201cthe answer is 12\u201d. The answer is 13.",
+    r'"Is it \boxed{12}?" he asked. It is \boxed{13}.',
+]
+OWN_MARKS = [  # texts whose one mark, of 13, is their own
+    '"The answer is 13."',
+    '{"steps": "6 + 7", "text": "The answer is 13."}',
+    "If x is 6 and y is 7, the answer is 13.",
+    "Assuming no friction, the answer is 13.",
+    "I think the answer is 13.",
+    "I would say the answer is 13.",
+    "So you can say the answer is 13.",
+    "Not only that: the answer is 13.",
+    'He said "stop" and 6" is short. The answer is 13.',
+    "Let me see if the answer is 13. It is.",
+]
+
+
+@pytest.mark.parametrize("text", OTHERS_MARKS)
+async def test_marks_that_are_not_the_own_of_a_text_do_not_count(text):
+    """They are negated, supposed or quoted."""
+    for spec in ("numeric", "math"):
+        assert await score_of(spec, text, "13") == 1
+        assert await score_of(spec, text, "12") == 0
+
+
+@pytest.mark.parametrize("text", OWN_MARKS)
+async def test_marks_with_such_words_around_them_count(text):
+    """The words belong to another part of the sentence, or are the writer's own, or all of the text is quoted."""
+    assert await score_of("numeric", text, "13") == 1
+    for other in ("6", "7"):
+        assert await score_of("numeric", text, other) == 0
+
+
+async def test_a_mark_that_is_only_negated_gives_no_answer():
+    """Neither for numbers nor for choices; nor does the rest of its list."""
+    for text in ("The answer is not 12.", "The answer isn't 12 or 13.", r"Not \boxed{12}, and not \boxed{13}."):
+        for reference in ("12", "13"):
+            assert await score_of("numeric", text, reference) == 0
+    for text in ("The answer is not (B).", "If the answer is B, stop.", "You might think the answer is B."):
+        assert await score_of("math", text, "B") == 0
+
 
 @pytest.mark.parametrize("text", WITHDRAWN)
 async def test_the_last_answer_counts_after_a_withdrawal(text):
@@ -305,6 +364,11 @@ HOSTILE = {
     "headings": "final answer\n" * 15_000,
     "choices": "Answer: " + "A or " * 40_000,
     "lines of choices": "(A) or\n" * 25_000,
+    "negations": "the answer is not 1, 2, " * 10_000,
+    "suppositions": "if the answer is " * 10_000,
+    "quotations": '"answer is ' * 20_000,
+    "labels": "Answer: A: " + "5, " * 40_000,
+    "letters alone": "Answer: " + "A. " * 60_000,
 }
 
 

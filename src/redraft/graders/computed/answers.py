@@ -20,15 +20,16 @@ _BRACE = re.compile(rf"{_BOX.pattern}|\\.|[{{}}]", re.DOTALL)
 _REST_OF_LINE = r"(?=[ \t*_]*([^\r\n]{1,500}))"
 _HEADING = r"(?:step|part|case|section|question|problem|example)\b|(?:final\s)?(?:answer|solution)[\s*_:]*$|\d{1,2}[.)][ \t]+\S"
 _FINAL = "final (?:answer|result)"
+_IS = r"(?:(?:is|are)\b|:|=)[ \t:]*"
 _LINE_MARKER = re.compile(rf"(?<!\S)####(?!#)[ \t*_]*+(?!(?i:{_HEADING}))([^\r\n]{{1,500}})", re.MULTILINE)
 _ANSWER_MARKERS = (
     re.compile(r"<answer>(.{1,500}?)</answer>", re.IGNORECASE | re.DOTALL),
     _LINE_MARKER,
     re.compile(
-        rf"(?:\b{_FINAL}\b[*_ \t]*(?:is|are|:|=)[ \t:]*|^[#*_ \t]{{0,8}}{_FINAL}[*_ \t:]{{0,8}}\r?\n\s{{0,4}}){_REST_OF_LINE}",
+        rf"(?:\b{_FINAL}\b[*_ \t]*{_IS}|^[#*_ \t]{{0,8}}{_FINAL}[*_ \t:]{{0,8}}\r?\n\s{{0,4}}){_REST_OF_LINE}",
         re.IGNORECASE | re.MULTILINE,
     ),
-    re.compile(rf"\b(?:answer|result|solution)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_REST_OF_LINE}", re.IGNORECASE),
+    re.compile(rf"\b(?:answer|result|solution)\b[*_ \t]*{_IS}{_REST_OF_LINE}", re.IGNORECASE),
 )
 _FILLER = re.compile(r"\W*(?:(?:so|the|my|our|that|final|correct|right)\W+)*", re.IGNORECASE)
 _GAP = r"[\s,.!\u2026\u2013\u2014-]{1,4}"
@@ -61,6 +62,22 @@ _WITHDRAWAL = re.compile(  # at the beginning of a clause, outside quotation mar
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_VALUE = r"[*_$(-]{0,4}(?:\\\(\s?)?(?:\\boxed\{[^{}\n]{0,100}\}|\d(?:[\d.,/]{0,40}\d)?|(?-i:[A-J])(?![\w'\u2019]))[)$*_]{0,4}"
+_NOT_OWN_MARK = re.compile(  # one that is negated, and the words of one that is supposed, or that others name
+    rf"""
+    (?: \b(?P<mark>(?:answer|result|solution)[*_ \t]{{1,4}}(?:is|are)) (?:n['\u2019]t | [ \t](?:\w{{1,12}}[ \t])?not) | \bnot(?=\s\$?\\boxed) )
+    [ \t]{{1,3}} {_VALUE} (?: (?:,[ ]?{_VALUE}){{0,9}} ,?[ ](?:or|nor|and)[ ]{_VALUE} )?
+    (?P<but> ,?[ ]but(?:[ ](?:rather|instead))?[ ](?={_VALUE}) )?
+    | \b(?: if | suppos(?:e|ing) | assum(?:e|ing) | whether | imagine | pretend | unless
+      | (?:you|one)[ ](?:might|may|could|would)[ ](?:\w{{1,12}}[ ])?(?:think|believe|say|guess|assume|expect|conclude)
+      | (?:people|students?|many|some(?:one|body)?|he|she|they)[ ](?:\w{{1,12}}[ ])?
+        (?:think|believe|guess|assume|expect|conclude|claim|say|said|thought|claimed|believed|guessed)s?
+      ) \s (?P<supposed>(?:that[ ])? (?:the|my|our|your|this)[ ] (?:\w{{1,12}}[ ])?
+      (?:answer|result|solution)[*_ \t]{{1,4}})(?:is|are)\b (?![ \t](?:\w{{1,12}}[ \t])?not\b)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_QUOTATION = re.compile(r'(?<!\w)"(?=[\w\\$])[^"\n]{1,300}"(?!\w)|\u201c[^\u201d\n]{1,300}\u201d')
 _ADDS = re.compile(r"\b(?:also|another|the other|one more|as well|too(?! [a-z]))\b", re.IGNORECASE)  # to the answer before
 _SENTENCE = re.compile(  # not between letters of choices: "A; C", "A. B. C."
     r"[!?](?=\s|\Z)|[\u3002\uff01\uff1f]|[.;](?=\s|\Z)(?!(?:\W{1,4}(?:(?:and|or)\s)?[A-J](?!\w)){1,9}\W*\Z|\s\(?[A-J][:)=])"
@@ -181,8 +198,9 @@ def standing_text(text: str) -> str:
     A withdrawal is a clause that begins with words such as "wait", "actually", "no,", "correction" or "let me recheck", outside
     quotation marks. It withdraws nothing if the next answer is said to be one more ("also", "another"), or if no answer is marked
     after it, unless it says outright that the answer is wrong ("wait, that is wrong", "scratch that"). The end of reasoning
-    (</think>) withdraws all before it.
+    (</think>) withdraws all before it. Marks that are not the text's own are taken out (see `_with_own_marks`).
     """
+    text = _with_own_marks(text)
     marks = sorted(match.span() for marker in (_BOX, *_ANSWER_MARKERS) for match in marker.finditer(text))
     starts = [start for start, _ in marks]
     for match in reversed([*_WITHDRAWAL.finditer(text, starts[0])] if starts else []):
@@ -198,6 +216,25 @@ def standing_text(text: str) -> str:
         if withdrawn:
             return text[at:]
     return text
+
+
+def _with_own_marks(text: str) -> str:
+    """Return the text without marks that are negated or supposed, and those in quotation marks if there are others.
+
+    "The answer is not 12", "if the answer is 12", "you might think the answer is 12".
+    """
+    text = _NOT_OWN_MARK.sub(_unmarked, text)
+    unquoted = _QUOTATION.sub(lambda match: " " if _is_marked(match[0]) else match[0], text)
+    return unquoted if _is_marked(unquoted) else text
+
+
+def _unmarked(match: re.Match[str]) -> str:
+    """Return a mark of a supposition without its verb, that of "is not 12 but" as one of what follows, and others as a space."""
+    return f"{match['supposed'] or (match['but'] and match['mark']) or ''} "
+
+
+def _is_marked(text: str) -> bool:
+    return any(marker.search(text) for marker in (_BOX, *_ANSWER_MARKERS))
 
 
 def _clean(piece: str) -> str:
