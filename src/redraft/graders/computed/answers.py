@@ -65,8 +65,8 @@ _WITHDRAWAL = re.compile(  # at the beginning of a clause, outside quotation mar
 _VALUE = r"[*_$(-]{0,4}(?:\\\(\s?)?(?:\\boxed\{[^{}\n]{0,100}\}|\d(?:[\d.,/]{0,40}\d)?|(?-i:[A-J])(?![\w'\u2019]))[)$*_]{0,4}"
 _NOT_OWN_MARK = re.compile(  # one that is negated, and the words of one that is supposed, or that others name
     rf"""
-    (?: \b(?P<mark>(?:answer|result|solution)[*_ \t]{{1,4}}(?:is|are)) (?:n['\u2019]t | [ \t](?:\w{{1,12}}[ \t])?not) | \bnot(?=\s\$?\\boxed) )
-    [ \t]{{1,3}} {_VALUE} (?: (?:,[ ]?{_VALUE}){{0,9}} ,?[ ](?:or|nor|and)[ ]{_VALUE} )?
+    (?: \b(?P<mark>(?:answer|result|solution)[*_ \t]{{1,4}}(?:is|are)) (?:n['\u2019]t | [ \t](?:\w{{1,12}}[ \t])?not)
+      | \bnot(?=\s\$?\\boxed) ) [ \t]{{1,3}} {_VALUE} (?: (?:,[ ]?{_VALUE}){{0,9}} ,?[ ](?:or|nor|and)[ ]{_VALUE} )?
     (?P<but> ,?[ ]but(?:[ ](?:rather|instead))?[ ](?={_VALUE}) )?
     | \b(?: if | suppos(?:e|ing) | assum(?:e|ing) | whether | imagine | pretend | unless
       | (?:you|one)[ ](?:might|may|could|would)[ ](?:\w{{1,12}}[ ])?(?:think|believe|say|guess|assume|expect|conclude)
@@ -91,10 +91,11 @@ _AFTER_LETTER = (  # not another letter, an operator or, after an article, a wor
     r"(?!(?<=[AI])\s+(?!(?:because|since|as|for|so|and|or|is|in|which|that|from|due|by|with|while|but|not|if|only|here)\b)[a-z])"
 )
 _CHOICE = re.compile(rf"\W*(?:(?i:option|choice)\s+)?\W*([A-J]){_AFTER_LETTER}|\W*\(([a-j])\)\W*\Z")
-_RULED_OUT = (
-    r"\)?(?:[ \t,]{1,3}(?:(?:and|or)[ \t]{1,3})?\(?[A-J]\)?){0,9},?[ \t]{1,3}(?:is|are|can|must|would)[ \t]{1,3}"
-    r"(?:\w{1,12}[ \t]{1,3})?(?:wrong|incorrect|false|not|ruled|eliminated|excluded|impossible)\b"
+_IS_OUT = (
+    r",?[ \t]{1,3}(?:is|are|can|must|would)[ \t]{1,3}(?:\w{1,12}[ \t]{1,3})?"
+    r"(?:wrong|incorrect|false|not|ruled|eliminated|excluded|impossible)\b"
 )
+_RULED_OUT = rf"\)?(?:[ \t,]{{1,3}}(?:(?:and|or)[ \t]{{1,3}})?\(?[A-J]\)?){{0,9}}{_IS_OUT}"
 _ANOTHER_CHOICE = (  # "A or B", "A, B", "A: 5, C: 7"; not "A, B is wrong", nor "A, I think"
     r"[()\[\]}{* \t]{0,6}(?:(?:, {0,3})?(?:or|OR|and/or) {1,3}(?:\w{1,12} {1,3})?[^\w\n]{0,3}([A-HJ]|I(?! +[a-z]))(?![\w'\u2019])"
     r"|(?:(?<= )|\. {1,3})([A-J])(?=(?:[.)]{0,2} [A-J]){0,9}\W*\Z)"
@@ -104,17 +105,28 @@ _ANOTHER_CHOICE = (  # "A or B", "A, B", "A: 5, C: 7"; not "A, B is wrong", nor 
 )
 _ANOTHER = re.compile(_ANOTHER_CHOICE)
 _CHOICE_LINE = re.compile(
-    rf"^[ \t*_]*(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)(?!{_RULED_OUT})(?![ \t]*{_ANOTHER_CHOICE})", re.MULTILINE
+    r"^[ \t*_]*(?:(?i:option|choice)[ \t])?(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)"
+    rf"(?!{_RULED_OUT}|[ \t*:-]{{1,3}}(?i:wrong|incorrect|false|no)\b)(?![ \t]*{_ANOTHER_CHOICE})",
+    re.MULTILINE,
 )
+_END_OF_CHOICE = r"(?=[ \t]*(?:[.!\r\n]|\Z)|[,;]?[ \t]{1,3}(?:because|since|as|not)\b)"
 _CONCLUSION = re.compile(
     r"\b(?i:so|thus|hence|therefore|leaving|leaves|I\s(?:choose|pick|select)|(?:correct|right|best)\s(?:option|choice)\sis"
     r"|which\s(?:is|matches|corresponds\sto)(?=\s(?:option|choice)\b))[,:]?\s{1,3}(?i:us\s(?:with\s)?)?"
     r"(?i:(?:it|that|this)(?:['\u2019]s|\s(?:is|must\sbe))\s|the\s(?:(?:correct|right|best)\s)?(?:option|choice)\s(?:is|must\sbe)\s)?(?i:option\s|choice\s|only\s)?"
-    r"(?:\(([A-J])\)|([A-J])(?=[ \t]*(?:[.!\r\n]|\Z)))"
-    rf"(?!{_ANOTHER_CHOICE})"
+    rf"(?:\(([A-J])\)|([A-J]){_END_OF_CHOICE})"
+    rf"(?!{_ANOTHER_CHOICE}|{_IS_OUT})"
+)
+_SAID_CHOICE = re.compile(
+    r"(?:\b(?:answer|choice|option)\s(?:should|must|would|will|has\sto)\sbe|\b(?i:my)\s(?:choice|pick|guess)\sis"
+    r"|\bI(?:['\u2019](?:d|ll|m)|\s(?:would|will|am))?\s(?:choose|pick|select|say|guess|go(?:ing)?\swith|answer))"
+    r"\s{1,3}(?i:(?:it(?:['\u2019]s|\sis)|the\sanswer\sis)\s)?(?i:option\s|choice\s)?[*_]{0,2}"
+    rf"(?:\(([A-J])\)|([A-J])(?:\)(?=\s)|[*_]{{0,2}}{_END_OF_CHOICE}))"
+    rf"(?!{_ANOTHER_CHOICE}|{_IS_OUT})"
 )
 _CALLED_RIGHT = re.compile(
-    r"(?:^|[.:;]\s)[ \t*_]{0,3}(?:(?i:option|choice|only)\s)?[*_(]{0,3}([A-J])[)*_]{0,3}\s(?:is|must\sbe)\s(?:the\s)?(?:only\s)?"
+    r"(?:(?:^|[.:;]\s)[ \t*_]{0,3}|\b(?i:so|thus|hence|therefore)[,:]?\s{1,3}[*_]{0,2})"
+    r"(?:(?i:option|choice|only)\s)?[*_(]{0,3}([A-J])[)*_]{0,3}\s(?:is|must\sbe)\s(?:the\s)?(?:only\s)?"
     r"(?:correct|right|best)\b(?![^.\n]{0,20}\?)",
     re.MULTILINE,
 )
@@ -260,13 +272,14 @@ def without_style(text: str) -> str:
 def choices(text: str) -> set[str]:
     """Return the letters A-J that a text chooses.
 
-    That are those that it marks; else those that it concludes ("so (C)"), calls right ("C is correct"), or begins a line with.
+    That are those that it marks; else those that it concludes ("so (C)"), calls right ("C is correct"), says ("the answer must be
+    C", "I would choose C"), or begins a line with.
     """
     text = standing_text(text)
     for answers in _answers_by_marker(text):
         if marked := set().union(*map(_chosen_letters, map(without_style, answers))):
             return marked
-    forms = (_CONCLUSION, _CALLED_RIGHT, _CHOICE_LINE)
+    forms = (_CONCLUSION, _CALLED_RIGHT, _SAID_CHOICE, _CHOICE_LINE)
     found = ({next(filter(None, match.groups())) for match in form.finditer(text)} for form in forms)
     return next(filter(None, found), set())
 
