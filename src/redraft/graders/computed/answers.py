@@ -53,12 +53,25 @@ _WITHDRAWAL = re.compile(  # at the beginning of a clause, outside quotation mar
       | (?:up)?on\s+(?:review|re-?examination|(?:closer|further|careful)\s+(?:review|inspection|examination|reflection|thought))\b
       | i\s+mean\b | rather\s*, | never\s*mind\b | (?:ignore|disregard)\s+(?:that|my)\b | my\s+(?:mistake|error|bad)\b
       | (?:that|this|it|which){_IS_WRONG} | correct(?:ion|ing|ed)\b | (?:my\s+)?(?:revised|corrected)\b
+      | (?:(?:my|the)\s+)?(?:updated|revised|corrected|amended|new)\s+(?:final\s+)?(?:answer|result|solution)\b
+      | re-?(?:check|calculat|comput|consider|count|examin|evaluat|think)ing\b
       | i\s+(?:misread|misunderstood|miscounted|miscalculated|forgot|overlooked)\b
       | (?:let\s+me|let['\u2019]s|let\s+us|i\s+(?:need|have|must|should|will|want)(?:\s+to)?|i['\u2019]ll)\s+(?:\w{{1,12}}\s+)?
         (?:re-?(?:check|do|calculate|compute|consider|count|examine|evaluate|think|verify|work|solve|read)|double[\s-]check|correct
           |fix\s+(?:this|that|it)|revise|try\s+(?:again|(?:an?)other|a\s+different)|start\s+over)\b
     ) | (?P<chinese>\u7b49\u7b49|\u7b49\u4e00\u4e0b|\u4e0d\u5bf9|\u4e0d\u5c0d|\u9519\u4e86|\u66f4\u6b63)
     | (?P<thought></think(?:ing)?>)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_NEW_ANSWER = re.compile(  # after a withdrawal, without a mark: "no, it's C"
+    rf"""
+    [\s,.:;!*\u2026\u2013\u2014-]{{0,6}} (?:(?:wait|no|actually|sorry|i\ mean|it\ is|it['\u2019]s){_GAP}){{0,2}}
+    (?P<verb>(?:so\ )?(?:it|that|this)(?:['\u2019]s|\ (?:is|should\ be|must\ be))\s|make\ (?:it|that)\s|(?:i\ )?mean(?:t)?\s)?
+    (?:(?:actually|option|choice)\s)?
+    (?P<answer> [*_($]{{0,3}}(?: (?-i:[A-J]) (?=[)*_]{{0,3}}(?:[.!;\n]|\Z|,?\ (?:not|because|since)\b
+        |\ (?:is|must\ be)\ (?:the\ )?(?:right|correct|better|best)\b))
+      | [-+\u2212]?\d[\d.,/]{{0,40}} [$*_%)]{{0,3}} (?: [.!]?[ \t]*(?:\n|\Z) | (?(verb)[.!]\s|(?!)) ) ))
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -210,7 +223,8 @@ def standing_text(text: str) -> str:
     A withdrawal is a clause that begins with words such as "wait", "actually", "no,", "correction" or "let me recheck", outside
     quotation marks. It withdraws nothing if the next answer is said to be one more ("also", "another"), or if no answer is marked
     after it, unless it says outright that the answer is wrong ("wait, that is wrong", "scratch that"). The end of reasoning
-    (</think>) withdraws all before it. Marks that are not the text's own are taken out (see `_with_own_marks`).
+    (</think>) withdraws all before it. An answer that follows at once ("no, it's C") is marked in what
+    is returned. Marks that are not the text's own are taken out (see `_with_own_marks`).
     """
     text = _with_own_marks(text)
     marks = sorted(match.span() for marker in (_BOX, *_ANSWER_MARKERS) for match in marker.finditer(text))
@@ -220,6 +234,8 @@ def standing_text(text: str) -> str:
         following = bisect_left(starts, at)
         if following == len(marks):
             withdrawn = match["final"] or match["thought"]
+            if match["words"] and (new := _NEW_ANSWER.match(text, match.end())):
+                return f"Answer: {text[new.start('answer') :]}"
         else:
             start, end = marks[following]
             sentence_end = _SENTENCE.search(text, end, end + 60)
