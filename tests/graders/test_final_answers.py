@@ -161,6 +161,33 @@ OWN_MARKS = [  # texts whose one mark, of 13, is their own
     "Let me see if the answer is 13. It is.",
 ]
 
+OTHER_LANGUAGES = [  # texts that mark 13 in another language, with another number after it
+    "\u7b54\u6848\u662f 13\u3002\u56e0\u4e3a 11+2\u3002",
+    "\u7b54\u6848\uff1a13\n\u56e0\u4e3a 11+2",
+    "\u6240\u4ee5\u6700\u7ec8\u7b54\u6848\u4e3a**13**\u3002\u56e0\u4e3a 11+2\u3002",
+    "\u6b63\u786e\u7b54\u6848\u5e94\u8be5\u662f13\u3002\u56e0\u4e3a 11+2\u3002",
+    "\u7b54\u6848\u4e0d\u662f 12\u3002\u7b54\u6848\u662f 13\u3002\u56e0\u4e3a 11+2\u3002",
+    "\u7b54\u6848\u662f 12\u3002\u4e0d\u5bf9\u3002\u7b54\u6848\u662f 13\u3002\u56e0\u4e3a 11+2\u3002",
+    "Die Antwort ist 13. Denn 11 + 2.",
+    "**Antwort:** 13\nDenn 11 + 2.",
+    "Die Antwort ist nicht 12. Die Antwort lautet 13. Denn 11 + 2.",
+    "La r\u00e9ponse est 13. Car 11 + 2.",
+    "La respuesta es: 13. Porque 11 + 2.",
+]
+
+
+@pytest.mark.parametrize("text", OTHER_LANGUAGES)
+async def test_marks_in_other_languages_count(text):
+    """For numbers and for choices; several are several, and none that is negated counts."""
+    assert await score_of("numeric", text, "13") == 1
+    assert await score_of("numeric", text, "2") == 0
+    assert await score_of("numeric", text, "12") == 0
+    letters = text.replace("13", "C").replace("12", "B")
+    assert await score_of("math", letters, "C") == 1
+    assert await score_of("math", letters, "B") == 0
+    several = f"{text}\n{text.replace('13', '14').replace('12', '13')}"
+    assert await score_of("numeric", several, "13") == 0
+
 
 @pytest.mark.parametrize("text", OTHERS_MARKS)
 async def test_marks_that_are_not_the_own_of_a_text_do_not_count(text):

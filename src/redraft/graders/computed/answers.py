@@ -29,7 +29,13 @@ _ANSWER_MARKERS = (
         rf"(?:\b{_FINAL}\b[*_ \t]*{_IS}|^[#*_ \t]{{0,8}}{_FINAL}[*_ \t:]{{0,8}}\r?\n\s{{0,4}}){_REST_OF_LINE}",
         re.IGNORECASE | re.MULTILINE,
     ),
-    re.compile(rf"\b(?:answer|result|solution)\b[*_ \t]*{_IS}{_REST_OF_LINE}", re.IGNORECASE),
+    re.compile(
+        rf"(?:\b(?:answer|result|solution)\b[*_ \t]*{_IS}|\b(?:antwort|ergebnis|l\u00f6sung|r\u00e9ponse|respuesta)\b[*_ \t]*"
+        r"(?:(?:ist|lautet|est|es)\b|:|=)[ \t:]*+(?!(?:nicht|pas|no)\b)"
+        r"|\u7b54\u6848[*_ \t]*(?:\u5e94\u8be5|\u5e94|\u61c9\u8a72|\u61c9)?[\u662f\u4e3a\u70ba\u9009\u9078\uff1a:=][ \t:\uff1a]*)"
+        rf"{_REST_OF_LINE}",
+        re.IGNORECASE,
+    ),
 )
 _FILLER = re.compile(r"\W*(?:(?:so|the|my|our|that|final|correct|right)\W+)*", re.IGNORECASE)
 _GAP = r"[\s,.!\u2026\u2013\u2014-]{1,4}"
