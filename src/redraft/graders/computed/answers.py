@@ -87,6 +87,7 @@ _NOT_OWN_MARK = re.compile(  # one that is negated, and the words of one that is
     (?: \b(?P<mark>(?:answer|result|solution)[*_ \t]{{1,4}}(?:is|are)) (?:n['\u2019]t | [ \t](?:\w{{1,12}}[ \t])?not)
       | \bnot(?=\s\$?\\boxed) ) [ \t]{{1,3}} {_VALUE} (?: (?:,[ ]?{_VALUE}){{0,9}} ,?[ ](?:or|nor|and)[ ]{_VALUE} )?
     (?P<but> ,?[ ]but(?:[ ](?:rather|instead))?[ ](?={_VALUE}) )?
+    | (?:,[ ]|(?P<bracket>\())not[ ][*$-]{{0,3}}\d(?:[\d.,/]{{0,40}}\d)?[$*]{{0,3}}(?(bracket)\))
     | \b(?: if | suppos(?:e|ing) | assum(?:e|ing) | whether | imagine | pretend | unless
       | (?:you|one)[ ](?:might|may|could|would)[ ](?:\w{{1,12}}[ ])?(?:think|believe|say|guess|assume|expect|conclude)
       | (?:people|students?|many|some(?:one|body)?|he|she|they)[ ](?:\w{{1,12}}[ ])?
@@ -109,7 +110,9 @@ _AFTER_LETTER = (  # not another letter, an operator or, after an article, a wor
     r"(?=$|[^\w'\u2019])(?!\s*[=<>+*/^\\])"
     r"(?!(?<=[AI])\s+(?!(?:because|since|as|for|so|and|or|is|in|which|that|from|due|by|with|while|but|not|if|only|here)\b)[a-z])"
 )
-_CHOICE = re.compile(rf"\W*(?:(?i:option|choice)\s+)?\W*([A-J]){_AFTER_LETTER}|\W*\(([a-j])\)\W*\Z")
+_CHOICE = re.compile(
+    rf"\W*(?:(?i:(?:most\s)?likely|probably|clearly|definitely|indeed|option|choice)\s+){{0,2}}\W*([A-J]){_AFTER_LETTER}|\W*\(([a-j])\)\W*\Z"
+)
 _IS_OUT = (
     r",?[ \t]{1,3}(?:is|are|can|must|would)[ \t]{1,3}(?:\w{1,12}[ \t]{1,3})?"
     r"(?:wrong|incorrect|false|not|ruled|eliminated|excluded|impossible)\b"
@@ -146,7 +149,7 @@ _SAID_CHOICE = re.compile(
 _CALLED_RIGHT = re.compile(
     r"(?:(?:^|[.:;]\s)[ \t*_]{0,3}|\b(?i:so|thus|hence|therefore)[,:]?\s{1,3}[*_]{0,2})"
     r"(?:(?i:option|choice|only)\s)?[*_(]{0,3}([A-J])[)*_]{0,3}\s(?:is|must\sbe)\s(?:the\s)?(?:only\s)?"
-    r"(?:correct|right|best)\b(?![^.\n]{0,20}\?)",
+    r"(?:correct|right|best|answer)\b(?![^.\n]{0,20}\?)",
     re.MULTILINE,
 )
 _VULGAR_FRACTIONS = "\u00bc-\u00be\u2150-\u215e"
