@@ -26,6 +26,7 @@ from pydantic import (
     create_model,
     field_serializer,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 from redraft.answers import CodeAnswer, InvalidAnswer, SchemaAnswer, TypedAnswer, as_answer_form
@@ -69,6 +70,21 @@ class Loose(BaseModel, extra="allow"):
 
 class Settings(BaseModel):
     level: int = 0
+
+
+class Own(BaseModel):
+    own: dict[str, dict[str, int]] | None = None
+
+
+class Unwrapping(Settings):
+    @model_validator(mode="before")
+    @classmethod
+    def unwrap(cls, data: dict) -> dict:
+        return data.get("Unwrapping", data)
+
+
+class Partial(TypedDict, total=False):
+    note: str
 
 
 INVOICE = '{"number": "A7", "items": [{"name": "pen", "price": 2.0}], "total": 2.0}'
@@ -1180,6 +1196,10 @@ def test_a_wrapper_is_taken_off_without_a_call(form, answer):
         (int, '{"value": 5}', 5),
         (Literal["yes", "no"], '{"response": "no"}', "no"),
         (City, '{"City": {"name": "Rome", "people": 3}}', {"name": "Rome", "people": 3}),
+        (Settings, '{"Settings": {"level": 3}}', Settings(level=3)),
+        (Settings, '{"settings": {"level": 0}}', Settings(level=0)),
+        (Settings, '{"result": {"level": 3}}', Settings(level=3)),
+        (Partial, '{"Partial": {"note": "x"}}', {"note": "x"}),
     ],
     ids=str,
 )
@@ -1269,7 +1289,16 @@ def test_a_wrapper_is_named_to_the_writer(answer, given, says):
     ("answer", "given"),
     [
         (Loose, '{"Loose": {"answer": 3}}'),
-        (Settings, '{"Settings": {"level": 3}}'),
+        (Settings, '{"Settings": {}}'),
+        (Settings, '{"Settings": null}'),
+        (Settings, '{"Settings": {"depth": 3}}'),
+        (Settings, '{"Settings": {"level": "high"}}'),
+        (Settings, '{"Settings": {"level": 3}, "note": "x"}'),
+        (Settings, '{"other": {"level": 3}}'),
+        (Settings, "{}"),
+        (Own, '{"own": {"own": {}}}'),
+        (Unwrapping, '{"Unwrapping": {"level": 3}}'),
+        (Partial, "{}"),
         (dict[str, dict[str, int]], '{"result": {"x": 1}}'),
         (list[list[int]], "[[1]]"),
         (str | int, '"{\\"a\\": 1}"'),

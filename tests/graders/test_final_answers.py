@@ -59,6 +59,15 @@ WITHDRAWN = [  # texts with two marked answers, of which the second, 13, counts
     "The answer is 12. Never mind, the answer is 13.",
     "The answer is 12. I mean, the answer is 13.",
     "<answer>12</answer> Wait, I forgot one. <answer>13</answer>",
+    r"\boxed{12}" + "\nUpdated answer: 13",
+    "The answer is 12.\nUpdated answer: 13",
+    "The answer is 12. The corrected answer is 13.",
+    "Revised answer: 12\nMy new answer: 13",
+    "The answer is 12. Rechecking: 6 + 7. The answer is 13.",
+    "The answer is 12. Wait, no: it's 13.",
+    "The answer is 12. Actually, 13.",
+    "The answer is 12. Wait, no, that's 13. I had left one out.",
+    r"So \boxed{12}. No, it should be **13**.",
     r"<think>So \boxed{12}?</think> The answer is \boxed{13}, which was also checked.",
     r"It is \boxed{12}.</think>" + "\nThe answer is 13.",
 ]
@@ -110,8 +119,103 @@ STANDING = [  # texts with one answer that stands: 13
     "<think>The answer is 12.</think>It is 13.",
     "The answer is 12. Wait, that is wrong. It is 13.",
     "The answer is 12. No, scratch that, 13.",
+    "The answer is 13. Actually, it is 2 cm longer.",
+    "The answer is 13. Wait, 2 is even.",
+    "The answer is 13. Let me recheck: 1. Add 6. 2. Add 7.",
+    "The answer is 13. Let me recheck.\n1. Add 6.\n2. Add 7.",
+    "The answer is 13. The updated list has 2 rows.",
     "The final answer is 12, no wait, that's wrong, 13",
 ]
+
+OTHERS_MARKS = [  # texts with a mark that is not their own, of 12, and one that is, of 13
+    "The answer is not 12. The answer is 13.",
+    "The answer isn't 12. The answer is 13.",
+    "The answer isn\u2019t 12; the answer is 13.",
+    "The answer is clearly not **12**. The answer is 13.",
+    "The answer is not 12 but 13.",
+    "The answer is 13, not 12.",
+    "The answer is **13** (not 12).",
+    r"The answer is \boxed{13}, not $12$.",
+    "The answer is not 11, 12 or 14. The answer is 13.",
+    r"The answer is not $\boxed{12}$. The answer is \boxed{13}.",
+    r"Not \boxed{12} but \boxed{13}.",
+    r"\boxed{13}, not \boxed{12}",
+    "If the answer is 12, then 6 + 6 = 13, a contradiction. So the answer is 13.",
+    "Suppose the answer is 12. Then contradiction. The answer is 13.",
+    "Suppose that the final answer is 12. Then contradiction. The final answer is 13.",
+    "Assuming the answer were 12, there is a contradiction. The answer is 13.",
+    "You might think the answer is 12, but the answer is 13.",
+    "Many students say that the answer is 12. The answer is 13.",
+    "He asked whether the answer is 12. The answer is 13.",
+    'Someone said "the answer is 12". The answer is 13.',
+    "Some say \u201cthe answer is 12\u201d. The answer is 13.",
+    r'"Is it \boxed{12}?" he asked. It is \boxed{13}.',
+]
+OWN_MARKS = [  # texts whose one mark, of 13, is their own
+    '"The answer is 13."',
+    '{"steps": "6 + 7", "text": "The answer is 13."}',
+    "If x is 6 and y is 7, the answer is 13.",
+    "Assuming no friction, the answer is 13.",
+    "I think the answer is 13.",
+    "I would say the answer is 13.",
+    "So you can say the answer is 13.",
+    "Not only that: the answer is 13.",
+    "The answer is 13, not counting the rest.",
+    'He said "stop" and 6" is short. The answer is 13.',
+    "Let me see if the answer is 13. It is.",
+]
+
+OTHER_LANGUAGES = [  # texts that mark 13 in another language, with another number after it
+    "\u7b54\u6848\u662f 13\u3002\u56e0\u4e3a 11+2\u3002",
+    "\u7b54\u6848\uff1a13\n\u56e0\u4e3a 11+2",
+    "\u6240\u4ee5\u6700\u7ec8\u7b54\u6848\u4e3a**13**\u3002\u56e0\u4e3a 11+2\u3002",
+    "\u6b63\u786e\u7b54\u6848\u5e94\u8be5\u662f13\u3002\u56e0\u4e3a 11+2\u3002",
+    "\u7b54\u6848\u4e0d\u662f 12\u3002\u7b54\u6848\u662f 13\u3002\u56e0\u4e3a 11+2\u3002",
+    "\u7b54\u6848\u662f 12\u3002\u4e0d\u5bf9\u3002\u7b54\u6848\u662f 13\u3002\u56e0\u4e3a 11+2\u3002",
+    "Die Antwort ist 13. Denn 11 + 2.",
+    "**Antwort:** 13\nDenn 11 + 2.",
+    "Die Antwort ist nicht 12. Die Antwort lautet 13. Denn 11 + 2.",
+    "La r\u00e9ponse est 13. Car 11 + 2.",
+    "La respuesta es: 13. Porque 11 + 2.",
+]
+
+
+@pytest.mark.parametrize("text", OTHER_LANGUAGES)
+async def test_marks_in_other_languages_count(text):
+    """For numbers and for choices; several are several, and none that is negated counts."""
+    assert await score_of("numeric", text, "13") == 1
+    assert await score_of("numeric", text, "2") == 0
+    assert await score_of("numeric", text, "12") == 0
+    letters = text.replace("13", "C").replace("12", "B")
+    assert await score_of("math", letters, "C") == 1
+    assert await score_of("math", letters, "B") == 0
+    several = f"{text}\n{text.replace('13', '14').replace('12', '13')}"
+    assert await score_of("numeric", several, "13") == 0
+
+
+@pytest.mark.parametrize("text", OTHERS_MARKS)
+async def test_marks_that_are_not_the_own_of_a_text_do_not_count(text):
+    """They are negated, supposed or quoted."""
+    for spec in ("numeric", "math"):
+        assert await score_of(spec, text, "13") == 1
+        assert await score_of(spec, text, "12") == 0
+
+
+@pytest.mark.parametrize("text", OWN_MARKS)
+async def test_marks_with_such_words_around_them_count(text):
+    """The words belong to another part of the sentence, or are the writer's own, or all of the text is quoted."""
+    assert await score_of("numeric", text, "13") == 1
+    for other in ("6", "7"):
+        assert await score_of("numeric", text, other) == 0
+
+
+async def test_a_mark_that_is_only_negated_gives_no_answer():
+    """Neither for numbers nor for choices; nor does the rest of its list."""
+    for text in ("The answer is not 12.", "The answer isn't 12 or 13.", r"Not \boxed{12}, and not \boxed{13}."):
+        for reference in ("12", "13"):
+            assert await score_of("numeric", text, reference) == 0
+    for text in ("The answer is not (B).", "If the answer is B, stop.", "You might think the answer is B."):
+        assert await score_of("math", text, "B") == 0
 
 
 @pytest.mark.parametrize("text", WITHDRAWN)
@@ -213,6 +317,48 @@ CHOICES = [
     ("I choose C.", "C"),
     ("The answer is (c).", "C"),
     ("<answer>C</answer>", "C"),
+    ("Answer: C; A is wrong", "C"),
+    ("Answer: C; the rest is wrong.", "C"),
+    ("Answer: C - A Tale of Two Cities", "C"),
+    ("Answer: C: 5, as A has 7", "C"),
+    (r"\boxed{C:\ \text{5, which A lacks}}", "C"),
+    ("Answer: C. A has 5.", "C"),
+    ("Answer: C (or so I think)", "C"),
+    ("The answer is B. Wait, no: it's C.", "C"),
+    ("The answer is B. No, C.", "C"),
+    ("The answer is B. Actually, it should be (C), not B.", "C"),
+    (r"\boxed{B}. Wait, C is correct.", "C"),
+    ("Answer: B\nSorry, I mean C", "C"),
+    ("Answer: B. Scratch that: option C.", "C"),
+    ("The answer is C. Wait, A dog is no cat.", "C"),
+    ("The answer is C. Actually, it is a mystery.", "C"),
+    ("The answer is C. No, B is wrong.", "C"),
+    ("The answer is C. Wait, let me check. Yes.", "C"),
+    ("The answer is C. Rechecking: it fits.", "C"),
+    ("Therefore, B is the correct answer.", "B"),
+    ("A has the wrong sign, so C is correct.", "C"),
+    ("Thus **B** is the best choice.", "B"),
+    ("B is the answer.", "B"),
+    ("So (B) is the answer, not C.", "B"),
+    ("The answer is most likely option B.", "B"),
+    ("Answer: probably (B)", "B"),
+    ("So the answer should be (B).", "B"),
+    ("The answer must be B", "B"),
+    ("The answer would be B, since A is too small.", "B"),
+    ("Naively, the answer would be B. But x < 0, so (C).", "C"),
+    ("Option C", "C"),
+    ("Choice C.", "C"),
+    ("**Option C**", "C"),
+    ("Option C: Germany", "C"),
+    ("Option A is wrong.\nOption C", "C"),
+    ("I would choose C", "C"),
+    ("I'd pick option C.", "C"),
+    ("The right choice is C, not D.", "C"),
+    ("The correct option is C because A is too small.", "C"),
+    ("Between B and C, C is better. So I'd say C.", "C"),
+    ("A) 3\nB) 4\nC) 5\n\nI go with B) 4", "B"),
+    ("A: wrong\nB: wrong\nC: it fits", "C"),
+    ("My guess is (C).", "C"),
 ]
 NO_CHOICES = [
     "Answer: A dog barks.",
@@ -247,6 +393,43 @@ NO_CHOICES = [
     "So (B) and (C).",
     "C is correct? Hard to say.",
     "Neither A nor C is correct.",
+    r"\boxed{A\ \text{or}\ B}",
+    r"\boxed{A~\text{and}~B}",
+    r"\boxed{\text{A}\text{ or }\text{B}}",
+    r"\boxed{A: 5, C: 7}",
+    r"\boxed{A) 5, C) 7}",
+    "Answer: A: 5; C: 7",
+    r"\boxed{A - C}",
+    r"\boxed{B\text{ to }D}",
+    "Answer: B \u2013 D",
+    "Answer: A; C",
+    "Answer: A; B; and C.",
+    "Answer: A (or C)",
+    "Answer: A (and C)",
+    "Answer: A and/or C",
+    "Answer: B, possibly C",
+    "Answer: B as well as C",
+    "Answer: A. B. C.",
+    "A. B. C.",
+    "Option C is wrong.",
+    "So (C) is wrong.",
+    "Option C: wrong",
+    "Option A\nOption B",
+    "Therefore, B is not the correct answer.",
+    "If so, B is correct? Hard to say.",
+    "B is not the answer.",
+    "The answer is probably a number.",
+    "The answer is likely B or C.",
+    "The answer should be a number.",
+    "The answer must be A number of things.",
+    "The answer would be B or C.",
+    "The answer cannot be B.",
+    "I would not choose C.",
+    "I would choose B or C.",
+    "I'd say C is wrong.",
+    "I choose (C) or (D).",
+    "The right choice is not C.",
+    "The right choice is C, D or E.",
 ]
 
 
@@ -280,6 +463,12 @@ HOSTILE = {
     "headings": "final answer\n" * 15_000,
     "choices": "Answer: " + "A or " * 40_000,
     "lines of choices": "(A) or\n" * 25_000,
+    "withdrawals without a mark": "Answer: 1. " + "no, it's 2 " * 30_000,
+    "negations": "the answer is not 1, 2, " * 10_000,
+    "suppositions": "if the answer is " * 10_000,
+    "quotations": '"answer is ' * 20_000,
+    "labels": "Answer: A: " + "5, " * 40_000,
+    "letters alone": "Answer: " + "A. " * 60_000,
 }
 
 

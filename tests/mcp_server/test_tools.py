@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 from pydantic import ValidationError
 
+import redraft
 from redraft.errors import ConfigError
 from redraft.graders.foreign import foreign_grader
 from redraft.mcp_server.arguments import LabelledExample, read_arguments, tool_schema
@@ -86,6 +87,15 @@ async def test_what_is_wrong_is_said(tool, arguments, says):
     text = await error_of(tool, arguments)
     assert says in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(("models", "is_named"), [((), False), (("only",), False), (("one", "two"), True)])
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_an_unknown_argument_is_answered_with_those_of_the_schema(tool, models, is_named):
+    """`model` is named where the schema has it: with a choice of models."""
+    bench = Workbench(models or False, connect=lambda name: redraft.ScriptedModel([]))
+    text = await error_of(tool, {"modell": "x"}, bench)
+    assert "unknown argument 'modell'" in text and bool(re.search(r"\bmodel\b", text)) == is_named
 
 
 EXAMPLES = [{"response": "a", "label": True}, {"response": "a, b", "label": False}]

@@ -31,6 +31,7 @@ from .json_text import (
     is_json,
     json_in_texts,
     member_texts,
+    plain_name,
     read_json,
     repaired_json,
     with_pieces,
@@ -332,7 +333,18 @@ class TypedAnswer(JsonAnswer[T]):
                 f"a validator of {self.name} raised {error_text(error)}; that is a fault of the code: for a wrong answer, "
                 f"validators raise a ValueError{hint}"
             ) from error
+        if isinstance(value, dict) and len(value) == 1 and _says_nothing(validated):
+            [(key, content)] = member_texts(text).items()
+            inner = self._validated_or_none(content) if plain_name(key) in self._wrapper_names else None
+            if inner is not None and not _says_nothing(inner):
+                raise invalid_answer([single_line(f"no field is given, only {key!r}")], 1)
         return validated
+
+    def _validated_or_none(self, text: str) -> T | None:
+        try:
+            return self._validate(text, read_json(text))
+        except InvalidAnswer:
+            return None
 
     def to_data(self, value: Any, text: str) -> Any:
         """Return the value as the type serializes it; the JSON of the answer if the type does not read the same value from that.
@@ -441,6 +453,11 @@ def invalid_answer(errors: list[str], count: int) -> InvalidAnswer:
     """Return the error for these errors, of which there are `count`; the fewer there are, the nearer the answer comes."""
     left = [f"{count - len(errors)} more errors"] if count > len(errors) else []
     return InvalidAnswer((*errors, *left), count, nearness=1 / (1 + count))
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether a validated value is a model of which no field was given, or an empty dictionary."""
+    return value == {} if isinstance(value, dict) else not getattr(value, "model_fields_set", True)
 
 
 def single_line(text: str) -> str:

@@ -93,7 +93,7 @@ async def _call(
         async with admit(context, progress) if admit else bench.place():
             result = await _run_apart(_work(tool, call, bench, context, progress))
     except ValidationError as error:
-        return _error_result(_invalid_input_text(tool, error))
+        return _error_result(_invalid_input_text(tool, bench, error))
     except RedraftError as error:
         so_far = error.result.value if tool.name == "refine" and isinstance(error.result, Result) else ""
         return _error_result(error_text(error), *([f"the best answer so far:\n\n{so_far}"] if so_far else []))
@@ -165,18 +165,18 @@ def _error_result(*texts: str) -> types.CallToolResult:
     return types.CallToolResult(content=content, is_error=True)
 
 
-def _invalid_input_text(tool: ToolEntry, error: ValidationError) -> str:
+def _invalid_input_text(tool: ToolEntry, bench: Workbench, error: ValidationError) -> str:
     """Return what is wrong with an input: the fields, and what is allowed."""
     problems = error.errors(include_url=False, include_context=False)
-    named = [_problem_text(tool, each) for each in problems[:MAX_ERRORS]]
+    named = [_problem_text(tool, bench, each) for each in problems[:MAX_ERRORS]]
     more = f"; and {len(problems) - MAX_ERRORS} more" if len(problems) > MAX_ERRORS else ""
     return f"{tool.name}: {'; '.join(named)}{more}"
 
 
-def _problem_text(tool: ToolEntry, problem: Mapping[str, Any]) -> str:
+def _problem_text(tool: ToolEntry, bench: Workbench, problem: Mapping[str, Any]) -> str:
     """Return one problem of an input, with the value found; for an unknown argument with the most similar ones."""
     kind, where = problem["type"], problem["loc"]
     if kind == "extra_forbidden" and len(where) == 1:
-        return unknown_name_message("argument", str(where[0]), tool.input.model_fields)
+        return unknown_name_message("argument", str(where[0]), tool_schema(tool.input, bench.model_names)["properties"])
     found = "" if kind in {"value_error", "missing", "extra_forbidden"} else f", got {format_value(problem['input'], MAX_SHOWN)}"
     return ": ".join(filter(None, [".".join(map(str, where)), problem["msg"].removeprefix("Value error, ") + found]))

@@ -20,15 +20,22 @@ _BRACE = re.compile(rf"{_BOX.pattern}|\\.|[{{}}]", re.DOTALL)
 _REST_OF_LINE = r"(?=[ \t*_]*([^\r\n]{1,500}))"
 _HEADING = r"(?:step|part|case|section|question|problem|example)\b|(?:final\s)?(?:answer|solution)[\s*_:]*$|\d{1,2}[.)][ \t]+\S"
 _FINAL = "final (?:answer|result)"
+_IS = r"(?:(?:is|are)\b|:|=)[ \t:]*"
 _LINE_MARKER = re.compile(rf"(?<!\S)####(?!#)[ \t*_]*+(?!(?i:{_HEADING}))([^\r\n]{{1,500}})", re.MULTILINE)
 _ANSWER_MARKERS = (
     re.compile(r"<answer>(.{1,500}?)</answer>", re.IGNORECASE | re.DOTALL),
     _LINE_MARKER,
     re.compile(
-        rf"(?:\b{_FINAL}\b[*_ \t]*(?:is|are|:|=)[ \t:]*|^[#*_ \t]{{0,8}}{_FINAL}[*_ \t:]{{0,8}}\r?\n\s{{0,4}}){_REST_OF_LINE}",
+        rf"(?:\b{_FINAL}\b[*_ \t]*{_IS}|^[#*_ \t]{{0,8}}{_FINAL}[*_ \t:]{{0,8}}\r?\n\s{{0,4}}){_REST_OF_LINE}",
         re.IGNORECASE | re.MULTILINE,
     ),
-    re.compile(rf"\b(?:answer|result|solution)\b[*_ \t]*(?:is|are|:|=)[ \t:]*{_REST_OF_LINE}", re.IGNORECASE),
+    re.compile(
+        rf"(?:\b(?:answer|result|solution)\b[*_ \t]*{_IS}|\b(?:antwort|ergebnis|l\u00f6sung|r\u00e9ponse|respuesta)\b[*_ \t]*"
+        r"(?:(?:ist|lautet|est|es)\b|:|=)[ \t:]*+(?!(?:nicht|pas|no)\b)"
+        r"|\u7b54\u6848[*_ \t]*(?:\u5e94\u8be5|\u5e94|\u61c9\u8a72|\u61c9)?[\u662f\u4e3a\u70ba\u9009\u9078\uff1a:=][ \t:\uff1a]*)"
+        rf"{_REST_OF_LINE}",
+        re.IGNORECASE,
+    ),
 )
 _FILLER = re.compile(r"\W*(?:(?:so|the|my|our|that|final|correct|right)\W+)*", re.IGNORECASE)
 _GAP = r"[\s,.!\u2026\u2013\u2014-]{1,4}"
@@ -52,6 +59,8 @@ _WITHDRAWAL = re.compile(  # at the beginning of a clause, outside quotation mar
       | (?:up)?on\s+(?:review|re-?examination|(?:closer|further|careful)\s+(?:review|inspection|examination|reflection|thought))\b
       | i\s+mean\b | rather\s*, | never\s*mind\b | (?:ignore|disregard)\s+(?:that|my)\b | my\s+(?:mistake|error|bad)\b
       | (?:that|this|it|which){_IS_WRONG} | correct(?:ion|ing|ed)\b | (?:my\s+)?(?:revised|corrected)\b
+      | (?:(?:my|the)\s+)?(?:updated|revised|corrected|amended|new)\s+(?:final\s+)?(?:answer|result|solution)\b
+      | re-?(?:check|calculat|comput|consider|count|examin|evaluat|think)ing\b
       | i\s+(?:misread|misunderstood|miscounted|miscalculated|forgot|overlooked)\b
       | (?:let\s+me|let['\u2019]s|let\s+us|i\s+(?:need|have|must|should|will|want)(?:\s+to)?|i['\u2019]ll)\s+(?:\w{{1,12}}\s+)?
         (?:re-?(?:check|do|calculate|compute|consider|count|examine|evaluate|think|verify|work|solve|read)|double[\s-]check|correct
@@ -61,8 +70,38 @@ _WITHDRAWAL = re.compile(  # at the beginning of a clause, outside quotation mar
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_NEW_ANSWER = re.compile(  # after a withdrawal, without a mark: "no, it's C"
+    rf"""
+    [\s,.:;!*\u2026\u2013\u2014-]{{0,6}} (?:(?:wait|no|actually|sorry|i\ mean|it\ is|it['\u2019]s){_GAP}){{0,2}}
+    (?P<verb>(?:so\ )?(?:it|that|this)(?:['\u2019]s|\ (?:is|should\ be|must\ be))\s|make\ (?:it|that)\s|(?:i\ )?mean(?:t)?\s)?
+    (?:(?:actually|option|choice)\s)?
+    (?P<answer> [*_($]{{0,3}}(?: (?-i:[A-J]) (?=[)*_]{{0,3}}(?:[.!;\n]|\Z|,?\ (?:not|because|since)\b
+        |\ (?:is|must\ be)\ (?:the\ )?(?:right|correct|better|best)\b))
+      | [-+\u2212]?\d[\d.,/]{{0,40}} [$*_%)]{{0,3}} (?: [.!]?[ \t]*(?:\n|\Z) | (?(verb)[.!]\s|(?!)) ) ))
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_VALUE = r"[*_$(-]{0,4}(?:\\\(\s?)?(?:\\boxed\{[^{}\n]{0,100}\}|\d(?:[\d.,/]{0,40}\d)?|(?-i:[A-J])(?![\w'\u2019]))[)$*_]{0,4}"
+_NOT_OWN_MARK = re.compile(  # one that is negated, and the words of one that is supposed, or that others name
+    rf"""
+    (?: \b(?P<mark>(?:answer|result|solution)[*_ \t]{{1,4}}(?:is|are)) (?:n['\u2019]t | [ \t](?:\w{{1,12}}[ \t])?not)
+      | \bnot(?=\s\$?\\boxed) ) [ \t]{{1,3}} {_VALUE} (?: (?:,[ ]?{_VALUE}){{0,9}} ,?[ ](?:or|nor|and)[ ]{_VALUE} )?
+    (?P<but> ,?[ ]but(?:[ ](?:rather|instead))?[ ](?={_VALUE}) )?
+    | (?:,[ ]|(?P<bracket>\())not[ ][*$-]{{0,3}}\d(?:[\d.,/]{{0,40}}\d)?[$*]{{0,3}}(?(bracket)\))
+    | \b(?: if | suppos(?:e|ing) | assum(?:e|ing) | whether | imagine | pretend | unless
+      | (?:you|one)[ ](?:might|may|could|would)[ ](?:\w{{1,12}}[ ])?(?:think|believe|say|guess|assume|expect|conclude)
+      | (?:people|students?|many|some(?:one|body)?|he|she|they)[ ](?:\w{{1,12}}[ ])?
+        (?:think|believe|guess|assume|expect|conclude|claim|say|said|thought|claimed|believed|guessed)s?
+      ) \s (?P<supposed>(?:that[ ])? (?:the|my|our|your|this)[ ] (?:\w{{1,12}}[ ])?
+      (?:answer|result|solution)[*_ \t]{{1,4}})(?:is|are)\b (?![ \t](?:\w{{1,12}}[ \t])?not\b)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_QUOTATION = re.compile(r'(?<!\w)"(?=[\w\\$])[^"\n]{1,300}"(?!\w)|\u201c[^\u201d\n]{1,300}\u201d')
 _ADDS = re.compile(r"\b(?:also|another|the other|one more|as well|too(?! [a-z]))\b", re.IGNORECASE)  # to the answer before
-_SENTENCE = re.compile(r"[.;!?](?=\s|\Z)|[\u3002\uff01\uff1f]")
+_SENTENCE = re.compile(  # not between letters of choices: "A; C", "A. B. C."
+    r"[!?](?=\s|\Z)|[\u3002\uff01\uff1f]|[.;](?=\s|\Z)(?!(?:\W{1,4}(?:(?:and|or)\s)?[A-J](?!\w)){1,9}\W*\Z|\s\(?[A-J][:)=])"
+)
 _MATH = re.compile(r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[([^\n]{1,500}?)\\\]")
 _LATEX_STYLE = re.compile(
     r"\\(?:(?:text|math)[a-z]{0,6}|mbox|emph|operatorname|left|right|bf|rm|large)(?![A-Za-z])|\\[ ,;:!]", re.IGNORECASE
@@ -71,30 +110,46 @@ _AFTER_LETTER = (  # not another letter, an operator or, after an article, a wor
     r"(?=$|[^\w'\u2019])(?!\s*[=<>+*/^\\])"
     r"(?!(?<=[AI])\s+(?!(?:because|since|as|for|so|and|or|is|in|which|that|from|due|by|with|while|but|not|if|only|here)\b)[a-z])"
 )
-_CHOICE = re.compile(rf"\W*(?:(?i:option|choice)\s+)?\W*([A-J]){_AFTER_LETTER}|\W*\(([a-j])\)\W*\Z")
-_RULED_OUT = (
-    r"\)?(?:[ \t,]{1,3}(?:(?:and|or)[ \t]{1,3})?\(?[A-J]\)?){0,9},?[ \t]{1,3}(?:is|are|can|must|would)[ \t]{1,3}"
-    r"(?:\w{1,12}[ \t]{1,3})?(?:wrong|incorrect|false|not|ruled|eliminated|excluded|impossible)\b"
+_CHOICE = re.compile(
+    rf"\W*(?:(?i:(?:most\s)?likely|probably|clearly|definitely|indeed|option|choice)\s+){{0,2}}\W*([A-J]){_AFTER_LETTER}|\W*\(([a-j])\)\W*\Z"
 )
-_ANOTHER_CHOICE = (  # "A or B", "A, B"; not "A, B is wrong", nor "A, I think"
-    r"[)\]}{* \t]{0,6}(?:(?:, {0,3})?(?:or|OR) {1,3}(?:\w{1,12} {1,3})?[^\w\n]{0,3}([A-HJ]|I(?! +[a-z]))(?![\w'\u2019])"
-    r"|(?<= )([A-J])(?=(?: [A-J]){0,9}\W*\Z)"
-    rf"|(?:[,&;|]|(?:, {{0,3}})?(?:and|AND) )[^\w\n]{{0,6}}([A-J])(?![\w'\u2019]|\)? +(?!(?:and|or)\b)\w\w|{_RULED_OUT}))"
+_IS_OUT = (
+    r",?[ \t]{1,3}(?:is|are|can|must|would)[ \t]{1,3}(?:\w{1,12}[ \t]{1,3})?"
+    r"(?:wrong|incorrect|false|not|ruled|eliminated|excluded|impossible)\b"
+)
+_RULED_OUT = rf"\)?(?:[ \t,]{{1,3}}(?:(?:and|or)[ \t]{{1,3}})?\(?[A-J]\)?){{0,9}}{_IS_OUT}"
+_ANOTHER_CHOICE = (  # "A or B", "A, B", "A: 5, C: 7"; not "A, B is wrong", nor "A, I think"
+    r"[()\[\]}{* \t]{0,6}(?:(?:, {0,3})?(?:or|OR|and/or) {1,3}(?:\w{1,12} {1,3})?[^\w\n]{0,3}([A-HJ]|I(?! +[a-z]))(?![\w'\u2019])"
+    r"|(?:(?<= )|\. {1,3})([A-J])(?=(?:[.)]{0,2} [A-J]){0,9}\W*\Z)"
+    r"|[.:)=] {0,3}[^,;\n]{1,60}[,;] {0,3}(?:(?:and|or) {1,3})?\(?([A-J])[.:)=]"
+    r"|(?:[,&;|\u2013\u2014-]|(?:, {0,3})?(?:and|AND|to|through|plus|as well as) |, {0,3}(?:also|possibly|perhaps|maybe) )"
+    rf"[^\w\n]{{0,6}}([A-J])(?![\w'\u2019]|\)? +(?!(?:and|or)\b)\w\w|{_RULED_OUT}))"
 )
 _ANOTHER = re.compile(_ANOTHER_CHOICE)
 _CHOICE_LINE = re.compile(
-    rf"^[ \t*_]*(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)(?!{_RULED_OUT})(?![ \t]*{_ANOTHER_CHOICE})", re.MULTILINE
+    r"^[ \t*_]*(?:(?i:option|choice)[ \t])?(?:\(([A-J])\)|([A-J])[.):]|([A-J])[ \t*_.]*$)"
+    rf"(?!{_RULED_OUT}|[ \t*:-]{{1,3}}(?i:wrong|incorrect|false|no)\b)(?![ \t]*{_ANOTHER_CHOICE})",
+    re.MULTILINE,
 )
+_END_OF_CHOICE = r"(?=[ \t]*(?:[.!\r\n]|\Z)|[,;]?[ \t]{1,3}(?:because|since|as|not)\b)"
 _CONCLUSION = re.compile(
     r"\b(?i:so|thus|hence|therefore|leaving|leaves|I\s(?:choose|pick|select)|(?:correct|right|best)\s(?:option|choice)\sis"
     r"|which\s(?:is|matches|corresponds\sto)(?=\s(?:option|choice)\b))[,:]?\s{1,3}(?i:us\s(?:with\s)?)?"
     r"(?i:(?:it|that|this)(?:['\u2019]s|\s(?:is|must\sbe))\s|the\s(?:(?:correct|right|best)\s)?(?:option|choice)\s(?:is|must\sbe)\s)?(?i:option\s|choice\s|only\s)?"
-    r"(?:\(([A-J])\)|([A-J])(?=[ \t]*(?:[.!\r\n]|\Z)))"
-    rf"(?!{_ANOTHER_CHOICE})"
+    rf"(?:\(([A-J])\)|([A-J]){_END_OF_CHOICE})"
+    rf"(?!{_ANOTHER_CHOICE}|{_IS_OUT})"
+)
+_SAID_CHOICE = re.compile(
+    r"(?:\b(?:answer|choice|option)\s(?:should|must|would|will|has\sto)\sbe|\b(?i:my)\s(?:choice|pick|guess)\sis"
+    r"|\bI(?:['\u2019](?:d|ll|m)|\s(?:would|will|am))?\s(?:choose|pick|select|say|guess|go(?:ing)?\swith|answer))"
+    r"\s{1,3}(?i:(?:it(?:['\u2019]s|\sis)|the\sanswer\sis)\s)?(?i:option\s|choice\s)?[*_]{0,2}"
+    rf"(?:\(([A-J])\)|([A-J])(?:\)(?=\s)|[*_]{{0,2}}{_END_OF_CHOICE}))"
+    rf"(?!{_ANOTHER_CHOICE}|{_IS_OUT})"
 )
 _CALLED_RIGHT = re.compile(
-    r"(?:^|[.:;]\s)[ \t*_]{0,3}(?:(?i:option|choice|only)\s)?[*_(]{0,3}([A-J])[)*_]{0,3}\s(?:is|must\sbe)\s(?:the\s)?(?:only\s)?"
-    r"(?:correct|right|best)\b(?![^.\n]{0,20}\?)",
+    r"(?:(?:^|[.:;]\s)[ \t*_]{0,3}|\b(?i:so|thus|hence|therefore)[,:]?\s{1,3}[*_]{0,2})"
+    r"(?:(?i:option|choice|only)\s)?[*_(]{0,3}([A-J])[)*_]{0,3}\s(?:is|must\sbe)\s(?:the\s)?(?:only\s)?"
+    r"(?:correct|right|best|answer)\b(?![^.\n]{0,20}\?)",
     re.MULTILINE,
 )
 _VULGAR_FRACTIONS = "\u00bc-\u00be\u2150-\u215e"
@@ -177,8 +232,10 @@ def standing_text(text: str) -> str:
     A withdrawal is a clause that begins with words such as "wait", "actually", "no,", "correction" or "let me recheck", outside
     quotation marks. It withdraws nothing if the next answer is said to be one more ("also", "another"), or if no answer is marked
     after it, unless it says outright that the answer is wrong ("wait, that is wrong", "scratch that"). The end of reasoning
-    (</think>) withdraws all before it.
+    (</think>) withdraws all before it. An answer that follows at once ("no, it's C") is marked in what
+    is returned. Marks that are not the text's own are taken out (see `_with_own_marks`).
     """
+    text = _with_own_marks(text)
     marks = sorted(match.span() for marker in (_BOX, *_ANSWER_MARKERS) for match in marker.finditer(text))
     starts = [start for start, _ in marks]
     for match in reversed([*_WITHDRAWAL.finditer(text, starts[0])] if starts else []):
@@ -186,6 +243,8 @@ def standing_text(text: str) -> str:
         following = bisect_left(starts, at)
         if following == len(marks):
             withdrawn = match["final"] or match["thought"]
+            if match["words"] and (new := _NEW_ANSWER.match(text, match.end())):
+                return f"Answer: {text[new.start('answer') :]}"
         else:
             start, end = marks[following]
             sentence_end = _SENTENCE.search(text, end, end + 60)
@@ -194,6 +253,25 @@ def standing_text(text: str) -> str:
         if withdrawn:
             return text[at:]
     return text
+
+
+def _with_own_marks(text: str) -> str:
+    """Return the text without marks that are negated or supposed, and those in quotation marks if there are others.
+
+    "The answer is not 12", "if the answer is 12", "you might think the answer is 12".
+    """
+    text = _NOT_OWN_MARK.sub(_unmarked, text)
+    unquoted = _QUOTATION.sub(lambda match: " " if _is_marked(match[0]) else match[0], text)
+    return unquoted if _is_marked(unquoted) else text
+
+
+def _unmarked(match: re.Match[str]) -> str:
+    """Return a mark of a supposition without its verb, that of "is not 12 but" as one of what follows, and others as a space."""
+    return f"{match['supposed'] or (match['but'] and match['mark']) or ''} "
+
+
+def _is_marked(text: str) -> bool:
+    return any(marker.search(text) for marker in (_BOX, *_ANSWER_MARKERS))
 
 
 def _clean(piece: str) -> str:
@@ -219,20 +297,21 @@ def without_style(text: str) -> str:
 def choices(text: str) -> set[str]:
     """Return the letters A-J that a text chooses.
 
-    That are those that it marks; else those that it concludes ("so (C)"), calls right ("C is correct"), or begins a line with.
+    That are those that it marks; else those that it concludes ("so (C)"), calls right ("C is correct"), says ("the answer must be
+    C", "I would choose C"), or begins a line with.
     """
     text = standing_text(text)
     for answers in _answers_by_marker(text):
         if marked := set().union(*map(_chosen_letters, map(without_style, answers))):
             return marked
-    forms = (_CONCLUSION, _CALLED_RIGHT, _CHOICE_LINE)
+    forms = (_CONCLUSION, _CALLED_RIGHT, _SAID_CHOICE, _CHOICE_LINE)
     found = ({next(filter(None, match.groups())) for match in form.finditer(text)} for form in forms)
     return next(filter(None, found), set())
 
 
 def _chosen_letters(answer: str) -> set[str]:
     """Return the letter that an answer begins with, and the one beside it ("A or B")."""
-    answer = " ".join(answer.split())
+    answer = " ".join(re.sub("[{}~]", " ", answer).split())
     if not (first := _CHOICE.match(answer)):
         return set()
     another = _ANOTHER.match(answer, first.end())
