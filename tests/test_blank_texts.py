@@ -172,7 +172,7 @@ def test_a_blank_answer_of_a_model_is_a_failure(tmp_path, blank):
 def test_labelled_rows_with_blanks_are_left_out_and_counted(tmp_path, name, blank):
     """A blank response, prompt or label is a missing value, as null is."""
     row = {"prompt": "q", "response": "a", "label": "1"}
-    rows = [row, {**row, "response": blank}, {**row, "prompt": blank}, {**row, "label": blank}, row]
+    rows = [row, {**row, "response": blank}, {**row, "prompt": blank}, {**row, "label": blank}, {**row, "response": "b"}]
     cases = read_cases(write(tmp_path / name, rows))
     assert (len(cases.cases), len(cases.skipped_rows)) == (2, 3)
     pair = {"prompt": "q", "response_a": "a", "response_b": "b", "winner": "a"}

@@ -114,6 +114,9 @@ CASES = {  # a program, its tests, and their score or why there is none
 }  # fmt: skip
 
 
+NEED_A_FOLDER = {"a folder"}  # the tests write before they call the program, which landlock refuses
+
+
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", CASES)
 def test_the_score_is_that_of_one_process_or_none(name):
@@ -122,6 +125,8 @@ def test_the_score_is_that_of_one_process_or_none(name):
     report = run_tests(code, parse_tests(tests))
     if isinstance(expected, float):
         assert (report.score, report.problem) == (expected, "")
+    elif name in NEED_A_FOLDER and report.execution and report.execution.tier == "landlock":
+        assert report.score is None
     else:
         assert report.score is None
         assert expected in report.problem

@@ -220,15 +220,13 @@ async def test_answers_are_compared_in_both_orders(serve):
 @pytest.mark.slow
 async def test_a_grader_is_validated_by_labels():
     """Accuracy with its interval, and the examples that contradict the labels, in both kinds of labels."""
-    examples = [{"response": "a b" if good else "a, b", "label": good} for good in [True, False] * 10]
+    examples = [{"response": f"a {n}" if n % 2 else f"a, {n}", "label": bool(n % 2)} for n in range(1, 21)]
     examples[4] = {"response": "a, b", "label": True}
     found = (await call("validate_grader", {"grader": "no_commas", "examples": examples})).structured_content
     assert found["better_than_chance"]
     assert found["disagreements"] == [5]
     assert {"accuracy", "Cohen's kappa"} <= {measure["name"] for measure in found["measures"]}
-    pairs = [{"response_a": "a", "response_b": "a, b", "better": "a"}] * 12 + [
-        {"response_a": "a", "response_b": "a, b", "better": "b"}
-    ]
+    pairs = [{"response_a": "a", "response_b": f"a, {n}", "better": "a" if n < 13 else "b"} for n in range(1, 14)]
     found = (await call("validate_grader", {"grader": "no_commas", "examples": pairs})).structured_content
     assert found["judged"] == 13
     assert found["disagreements"] == [13]

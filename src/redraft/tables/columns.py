@@ -314,7 +314,8 @@ def infer_columns(
         raise ConfigError(f"--column prompt={columns.prompt} and --column messages={columns.messages}: name only one of them")
     prompt_columns, input_column = _find_prompt(table, columns)
     response, responses = _find_responses(table, columns, {prompt_columns.prompt, prompt_columns.messages, input_column})
-    others = {role: _find_other(table, role, getattr(columns, role)) for role in OTHER_ROLES if role != "tests"}
+    others = {role: _find_other(table, role, getattr(columns, role)) for role in OTHER_ROLES if role not in {"id", "tests"}}
+    others["id"] = _find_other(SampleColumns(sample), "id", columns.id)  # also of a column that is named for a role
     others["tests"] = columns.tests or None if columns.tests is not None else table.tests_column()
     if columns.tool_choice is None and not others["tools"]:
         others["tool_choice"] = None  # it has no meaning without tools

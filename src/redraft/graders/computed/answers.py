@@ -260,12 +260,12 @@ def _with_own_marks(text: str) -> str:
 
     "The answer is not 12", "if the answer is 12", "you might think the answer is 12".
     """
-    text = _NOT_OWN_MARK.sub(_unmarked, text)
+    text = _NOT_OWN_MARK.sub(_without_mark, text)
     unquoted = _QUOTATION.sub(lambda match: " " if _is_marked(match[0]) else match[0], text)
     return unquoted if _is_marked(unquoted) else text
 
 
-def _unmarked(match: re.Match[str]) -> str:
+def _without_mark(match: re.Match[str]) -> str:
     """Return a mark of a supposition without its verb, that of "is not 12 but" as one of what follows, and others as a space."""
     return f"{match['supposed'] or (match['but'] and match['mark']) or ''} "
 
