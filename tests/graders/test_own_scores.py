@@ -89,8 +89,13 @@ def test_anything_else_is_an_error(value):
 
 def test_a_score_that_is_missing_is_unknown():
     """None is unknown in each form."""
+    no_mean = np.ma.masked_invalid([math.nan]).mean()
     for result in (None, {"score": None}, {"key": "k", "score": None, "comment": "no idea"}, SimpleNamespace(score=None)):
         assert as_feedback(result, "mine").score is None
+    for value in (np.ma.masked, no_mean, np.ma.array(1.0, mask=True)):
+        for result in (value, (value, "why"), {"score": value}, SimpleNamespace(score=value)):
+            assert as_feedback(result, "mine").score is None
+    assert as_feedback(np.ma.array(1.0, mask=False), "mine").score == 1
 
 
 @dataclass
@@ -166,6 +171,8 @@ def test_results_of_langsmith_are_read():
         ({"results": [{"key": "k", "score": 1}]}, "'results'; it may hold"),
         ({"score": 0, "error": "no such model"}, "returned an error: 'no such model'"),
         (Result("x", 0, error=OSError("no such model")), "returned an error: OSError"),
+        ({"score": 0, "error": {"code": 404}}, "returned an error: {'code': 404}"),
+        ({"score": 0, "error": ["no such model"]}, "returned an error: "),
         (SimpleNamespace(value="C", explanation="right"), "must return a score"),
         (Result, "must return a score"),
         ([{"key": "k", "score": 1}], "must return a score"),

@@ -228,12 +228,7 @@ class _Reader:
                 return reader.read_pairs(inputs, outputs, by_call=by_call)
         if contests := [_structure(tests[each]) for each in CONTEST_FIELDS if tests.get(each)]:
             _check_wrapper(tests)
-            contests = [part for part in contests if not _is_empty(part)]
-            for part in contests:
-                pair = [_list_in(part.get(name)) for name in ("input", "output")] if isinstance(part, Mapping) else []
-                if any(isinstance(each, list | tuple) for each in pair):
-                    _checked_pairs(*pair)
-            return _join([reader.read(part) for part in contests])
+            return _join([reader.read_contest(part) for part in contests if not _is_empty(part)])
         if "test_list" in tests:  # MBPP
             _check_wrapper(tests)
             return reader.read("\n".join([*_set_up_of(tests), *_texts(tests["test_list"])]))
@@ -244,6 +239,14 @@ class _Reader:
         _check_wrapper(tests)
         parts = [_structure(tests.get(name)) for name in ("tests", "hidden")]
         return reader.read_parts(*parts)
+
+    def read_contest(self, tests: Any) -> Tests:
+        """Read a part of the tests of CodeContests, whose inputs and outputs are as many."""
+        if isinstance(tests, Mapping):
+            pair = [_list_in(tests.get(name)) for name in ("input", "output")]
+            if any(isinstance(each, list | tuple) for each in pair):
+                _checked_pairs(*pair)
+        return self.read(tests)
 
     def holds_pairs(self, tests: Mapping[str, Any], inputs: Any, outputs: Any) -> bool:
         """Return whether a mapping with "input" and "output" holds several tests: of a function that it names, or of a program."""

@@ -348,9 +348,14 @@ def _score_error(value: Any, what: str) -> ValueError:
 
 
 def plain_scalar(value: Any) -> Any:
-    """Return a scalar of an array library (NumPy, PyTorch, JAX), or an array of no dimension, as Python's; others unchanged."""
+    """Return a scalar of an array library (NumPy, PyTorch, JAX), or an array of no dimension, as Python's; others unchanged.
+
+    None for one that is masked, whose data are not its value.
+    """
     unwrap = getattr(value, "item", None)
-    return unwrap() if callable(unwrap) and getattr(value, "ndim", None) == 0 else value
+    if not callable(unwrap) or getattr(value, "ndim", None) != 0:
+        return value
+    return None if getattr(value, "mask", False) else unwrap()
 
 
 def _set_tuples(record: Any, *names: str) -> None:

@@ -223,7 +223,7 @@ def as_feedback(result: Any, name: str) -> Feedback:
             return Feedback(None, RETURNED_NONE)
         case Number():
             return Feedback(_read_score(result, name))
-        case (score, str() as reason) if isinstance(score := plain_scalar(score), Number):
+        case (score, str() as reason) if isinstance(score := plain_scalar(score), Number | None):
             return Feedback(_read_score(score, name), reason)
         case Mapping():
             return _feedback_from_mapping(result, name)
@@ -256,7 +256,7 @@ def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
         )
     if not result.keys() & {"score", "actions", "done"}:
         raise ValueError(f"grader {name!r} returned a mapping without a score, got {checks.format_value(result)}")
-    if result.get("error") not in {None, ""}:
+    if result.get("error"):
         raise ValueError(f"grader {name!r} returned an error: {checks.format_value(result['error'])}")
     fields = {key: value for key in RESULT_FIELDS if (value := plain_scalar(result.get(key))) is not None}
     for key in REASON_KEYS:

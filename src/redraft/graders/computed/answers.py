@@ -266,7 +266,7 @@ def _with_own_marks(text: str) -> str:
 
 
 def _without_mark(match: re.Match[str]) -> str:
-    """Return a mark of a supposition without its verb, that of "is not 12 but" as one of what follows, and others as a space."""
+    """Return what replaces a mark: "the answer" of a supposed one, "answer is" of "answer is not 12 but 13", else a space."""
     return f"{match['supposed'] or (match['but'] and match['mark']) or ''} "
 
 
@@ -297,8 +297,8 @@ def without_style(text: str) -> str:
 def choices(text: str) -> set[str]:
     """Return the letters A-J that a text chooses.
 
-    That are those that it marks; else those that it concludes ("so (C)"), calls right ("C is correct"), says ("the answer must be
-    C", "I would choose C"), or begins a line with.
+    These are the letters that it marks; else those that it concludes ("so (C)"), calls right ("C is correct"), says ("the answer
+    must be C", "I would choose C"), or begins a line with.
     """
     text = standing_text(text)
     for answers in _answers_by_marker(text):
