@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import random
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import product
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from redraft.middleware.metering import meter, with_cost
 from redraft.middleware.retry import retry
 from redraft.middleware import EndpointLimiter, limit_endpoint
 from redraft.middleware.budget import EXCESS_TEXT
-from redraft.middleware.call_costs import LIMITS
+from redraft.middleware.call_costs import DEFAULT_SYSTEM_TOKENS, LIMITS, MIN_ANSWER_TOKENS, TEMPLATE_TOKENS
 from redraft.models import Chat
 from redraft.protocols import Reply, Request
 from redraft.core.records import Candidate
@@ -159,12 +159,14 @@ def request_of(size, schema=None):
     at_once=st.booleans(),
 )
 def test_prompts_of_any_tokenizer_keep_within_the_budget(chars, length, sizes, limit, most, at_once):
-    """From one token for each character to one for four, nothing is spent beyond the limit."""
+    """From one token for each character to one for four, nothing is spent beyond the limit; what fits at one for each is asked."""
     tracker, endpoint = BudgetTracker(Budget(**{limit: most})), Tokenizer(chars, length)
     metered = meter(with_cost(endpoint, None), tracker)
+    around = TEMPLATE_TOKENS * 2 + DEFAULT_SYSTEM_TOKENS + len(str({"type": "object"})) + (limit == "tokens") * MIN_ANSWER_TOKENS
 
     async def ask(size, judge):
-        with suppress(BudgetExhaustedError):
+        fits = size + around <= most - tracker.spent[limit] and not (at_once and endpoint.sent)
+        with nullcontext() if fits else suppress(BudgetExhaustedError):
             await metered(request_of(size, {"type": "object"} if judge else None))
 
     async def run():

@@ -126,9 +126,9 @@ def test_other_specs_are_no_code(folder, spec):
 )
 def test_whatever_is_loaded_needs_consent_in_a_file_of_settings(tmp_path, spec):
     """Consent and loading decide by the same function."""
-    if find_code(spec):
-        found = find_sensitive_settings({"grader": [spec]}, tmp_path, tmp_path)
-        assert [(s.key, s.kind) for s in found] == [("grader", "code")]
+    assert find_code(spec)
+    found = find_sensitive_settings({"grader": [spec]}, tmp_path, tmp_path)
+    assert [(s.key, s.kind) for s in found] == [("grader", "code")]
 
 
 def test_a_file_in_settings_is_relative_to_them():

@@ -9,10 +9,11 @@ import sys
 import time
 from contextlib import closing, suppress
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from require import as_root
 
@@ -367,39 +368,74 @@ def test_anonymous_callers_have_no_budget(tmp_path, store):
     assert store._database.used_at() == {}
 
 
+LIMITS = {"usd_per_day": 2.0, "calls_per_day": 20, "usd_per_month": 3.0, "calls_per_month": 30}
+PART = NANO // 128  # of a dollar: it and its multiples are exact
+
+
+class Purse:
+    """What the requests of two days in one month have used and hold, in parts of a dollar and in calls."""
+
+    def __init__(self):
+        self.used, self.held = [], []  # (day, parts, calls) of each request
+
+    def sums(self, day=None):
+        """Return the parts and the calls that are used, and those that are held, of one day or of both."""
+        lists = [[each[1:] for each in entries if day in {None, each[0]}] for entries in (self.used, self.held)]
+        return [[sum(each[i] for each in entries) for i in (0, 1)] for entries in lists]
+
+    def refuses(self, day, parts, calls):
+        """Return the status with which a request is refused, or None: 402 without room, 429 if what is held may return some."""
+        limits = [(None, 1, 30), (None, 0, 3 * 128), (day, 1, 20), (day, 0, 2 * 128)]
+        for period, unit, most in limits:
+            used, held = self.sums(period)
+            if (room := most - used[unit] - (parts, calls)[unit]) < held[unit]:
+                return 402 if room < 0 else 429
+        return None
+
+
 @settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 120),  # hundredths of a dollar
+            st.integers(0, 40).map(lambda n: 4 * n),  # parts of a dollar
             st.integers(0, 6),
-            st.one_of(st.none(), st.floats(0, 1)),  # the share of it that was used; None: unknown
+            st.sampled_from([None, 0, 1, 2, 4]),  # fourths of it that are used; None: unknown
             st.integers(0, 6),  # reservations that are open meanwhile
         ),
         max_size=30,
-    )
+    ),
+    st.integers(0, 15),
 )
-def test_no_sequence_of_requests_exceeds_a_budget(tmp_path_factory, requests):
-    """As long as requests cost at most what they reserved, spent and reserved together stay within all limits."""
+@example([(128, 6, 4, 0), (128, 1, 4, 0), (4, 1, 4, 0)], 15)
+@example([(4, 6, None, 6), (4, 6, 4, 6), (4, 6, 4, 6), (4, 3, 4, 6), (0, 2, 4, 0), (0, 2, 4, 0)], 15)
+@example([(256, 1, 4, 0), (128, 1, 4, 1), (140, 1, 4, 1)], 1)  # the month has none left, and the day only what is held
+def test_a_budget_allows_what_it_has_room_for_and_nothing_else(tmp_path_factory, requests, first_day):
+    """A request is refused if what is spent and reserved leaves too little of the day or the month, and each sum is exact."""
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
     with KeyRing(folder, clock) as ring, closing(KeyStore(folder / FILE_NAME, clock=clock, monotonic_clock=clock)) as store:
-        caller = caller_with(ring, store, usd_per_day=2.0, calls_per_day=20, usd_per_month=3.0, calls_per_month=30)
-        open_requests, spent = [], 0
-        for n, (cents, calls, share, delay) in enumerate(requests):
-            if n == 15:
-                clock.now, spent = clock.now + DAY, 0
-            with suppress(GatewayError):
-                open_requests.append((store.reserve(caller, cost=cents / 100, calls=calls), cents / 100, calls, share))
-            while len(open_requests) > delay:
-                reservation, cost, calls, share = open_requests.pop(0)
-                reservation.settle(None if share is None else Usage(calls=calls, cost=cost * share))
-            today = ring.spending_today(ring.stored_keys()[0])
-            assert today.spent + today.reserved <= 2 * NANO and today.calls + today.reserved_calls <= 20
-            month = ring.spending_this_month(ring.stored_keys()[0])
-            assert month.spent + month.reserved <= 3 * NANO and month.calls + month.reserved_calls <= 30
-            assert today.spent >= spent
-            spent = today.spent
-        for reservation, *_ in open_requests:
+        caller, purse, day, reservations = caller_with(ring, store, **LIMITS), Purse(), 0, []
+        for n, (parts, calls, fourths, delay) in enumerate(requests):
+            if n == first_day:
+                clock.now, day = clock.now + DAY, 1
+            reserve = partial(store.reserve, caller, cost=parts * PART / NANO, calls=calls)
+            if status := purse.refuses(day, parts, calls):
+                assert refusal(reserve).status == status
+            else:
+                reservations.append((reserve(), fourths))
+                purse.held.append((day, parts, calls))
+            while len(reservations) > delay:
+                (reservation, fourths), (began, parts, calls) = reservations.pop(0), purse.held.pop(0)
+                if fourths is None:
+                    reservation.settle(None)
+                else:
+                    parts, calls = parts * fourths // 4, calls // 2
+                    reservation.settle(Usage(calls=calls, cost=parts * PART / NANO))
+                purse.used.append((began, parts, calls))
+            for period, found in ((day, ring.spending_today), (None, ring.spending_this_month)):
+                spending, (used, held) = found(ring.stored_keys()[0]), purse.sums(period)
+                assert (spending.spent, spending.reserved) == (used[0] * PART, held[0] * PART)
+                assert (spending.calls, spending.reserved_calls) == (used[1], held[1])
+        for reservation, _ in reservations:
             reservation.release()
         month = ring.spending_this_month(ring.stored_keys()[0])
         assert (month.reserved, month.reserved_calls) == (0, 0)
@@ -421,22 +457,28 @@ def test_a_rate_is_limited_with_the_time_to_wait(ring, store, clock):
 
 
 @settings(max_examples=30)
-@given(st.lists(st.floats(0, 30), max_size=100), st.floats(0.5, 600))
+@given(st.lists(st.integers(0, 120).map(lambda n: n / 4), max_size=100), st.floats(0.5, 600))
 def test_no_pattern_of_requests_exceeds_a_rate(tmp_path_factory, pauses, rate):
-    """In any time, at most the rate times that time plus ten seconds, or one request, are accepted."""
+    """In any time, at most the rate times that time plus ten seconds, or one request, are accepted; what is refused had no room."""
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
     with KeyRing(folder, clock) as ring, closing(KeyStore(folder / FILE_NAME, clock=clock, monotonic_clock=clock)) as store:
         caller = caller_with(ring, store, requests_per_minute=rate)
-        accepted = []
+        most = max(1, rate / 6)  # requests at once
+        room, accepted = most, []
         for pause in pauses:
             clock.now += pause
-            with suppress(GatewayError):
+            room = min(most, room + rate / 60 * pause)
+            if room < 1 - 1e-9:
+                error = refusal(store.count_request, caller)
+                assert (error.status, error.retry_after) == (429, pytest.approx((1 - room) / (rate / 60), abs=1e-3))
+            else:
                 store.count_request(caller)
+                room -= 1
                 accepted.append(clock.now)
         for first in range(len(accepted)):
             for last in range(first, len(accepted)):
                 seconds = accepted[last] - accepted[first]
-                assert last - first + 1 <= rate / 60 * seconds + max(1, rate / 6) + 1e-3
+                assert last - first + 1 <= rate / 60 * seconds + most + 1e-3
 
 
 # ---- the file

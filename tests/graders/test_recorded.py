@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
@@ -348,13 +348,23 @@ def test_any_text(text, spec):
     check(text, spec)
 
 
-@given(st.integers(0, 10**7), st.integers(0, 10**7), st.sampled_from(["", "-", "+", "−", "~", "1", ".", "٧"]))
-def test_score_is_read_as_written(score, most, before):
-    """Score and scale are numbers in the text, or nothing is read."""
+DIGITS = st.from_regex("[0-9]{1,7}", fullmatch=True)
+
+
+@given(st.sampled_from(["", "", "", "-", "+", "−", "~", ".", "٧"]), DIGITS, DIGITS)
+@example("", "7", "10")
+@example("", "999999", "999999")
+@example("", "1000000", "1000000")
+@example("", "0", "0")
+@example("", "6", "5")
+def test_score_is_read_as_written(before, score, most):
+    """A number of up to six digits out of another that is no smaller is read as it is written, and nothing of any other text."""
     text = f"Score: {before}{score}/{most}"
-    if check(text, "score_of"):
+    is_readable = not before and max(len(score), len(most)) <= 6 and 0 < int(most) >= int(score)
+    assert check(text, "score_of") is is_readable
+    if is_readable:
         reading = parse_output(text, "score_of")
-        assert (reading.excerpt, reading.scale) == (f"{before if before == '1' else ''}{score}/{most}", (0, most))
+        assert (reading.score, reading.scale, reading.excerpt) == (int(score), (0, int(most)), f"{score}/{most}")
 
 
 @pytest.mark.slow(but_each=5)
