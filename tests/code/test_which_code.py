@@ -262,9 +262,10 @@ def test_other_graders_read_the_code_that_is_tested():
 @example("\ufeff")
 @example("``` x\n'''\n```")
 def test_choosing_never_fails(text):
-    """Any text gives code, and the same code again."""
+    """Any text gives code, and the code gives itself."""
     form = CodeAnswer("python").for_task(Task("q", tests=CALLS_F))
-    form.extract(text)
+    code = form.extract(text)
+    assert form.extract(code) == code
 
 
 HOSTILE = {

@@ -400,11 +400,13 @@ def test_filled_values_are_not_expanded_again(texts):
 
 @given(pieces)
 def test_any_template_is_accepted_or_rejected(text):
-    """No template crashes."""
+    """No template crashes, and one that is accepted shows the answer."""
     try:
-        Template(text + "{response}").fill({"answer": "A"})
+        filled = Template(text + "{response}").fill({"answer": "A"})
     except ConfigError:
-        pass
+        assert {*"{}"} & {*text}
+    else:
+        assert filled.endswith("A")
 
 
 def test_template_from_a_file(tmp_path):

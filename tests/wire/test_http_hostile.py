@@ -270,9 +270,12 @@ async def test_a_url_with_a_lone_surrogate_cannot_be_sent():
 
 @pytest.mark.parametrize("host", ["stra\xdfe.test", "\u03b2\u03cc\u03bb\u03bf\u03c2.test"])
 def test_a_key_goes_to_no_other_host_than_in_a_browser(host):
-    """The codec of Python (IDNA 2003) makes another host of these than browsers and aiohttp (IDNA 2008)."""
-    with suppress(InvalidRequestError):
-        assert find_route(f"https://{host}/").origin.server.host == idna.encode(host, uts46=True).decode()
+    """The codec of Python (IDNA 2003) makes another host of these than browsers and aiohttp (IDNA 2008): they must be encoded."""
+    with pytest.raises(InvalidRequestError, match="write it as xn--"):
+        find_route(f"https://{host}/")
+    encoded = idna.encode(host, uts46=True).decode()
+    assert find_route(f"https://{encoded}/").origin.server.host == encoded
+    assert find_route("https://b\xfccher.test/").origin.server.host == "xn--bcher-kva.test"  # the same in both
 
 
 # ---- responses, as aiohttp reads them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -267,16 +268,18 @@ def test_client_can_be_pickled():
 
 @pytest.mark.slow
 def test_vendors_are_known_to_pydantic_ai():
-    """pydantic-ai knows every vendor's prefix, possibly under an earlier name."""
+    """pydantic-ai knows every vendor's prefix, possibly under an earlier name; for some it asks for a further package."""
     from pydantic_ai.providers import infer_provider_class
     from redraft.models.registry import VENDORS
     from redraft.models.pydantic_ai import VENDOR_ALIASES
 
+    known = {}
     for vendor in VENDORS:
         try:
-            infer_provider_class(VENDOR_ALIASES.get(vendor, vendor))
-        except ImportError:
-            pass
+            known[vendor] = infer_provider_class(VENDOR_ALIASES.get(vendor, vendor)).__name__
+        except ImportError as error:
+            known[vendor] = re.match(r"Please install the `(.+?)` package", str(error))[1]
+    assert {"anthropic": "AnthropicProvider", "openrouter": "OpenRouterProvider", "deepseek": "DeepSeekProvider"}.items() <= known.items()
 
 
 def test_openai_strict_schema_has_no_bounds():
