@@ -320,14 +320,29 @@ def test_what_cannot_be_read_without_doubt_is_no_answer(text):
     assert [edit for edit in form.repairs(form.extract(text))] == []
 
 
-@given(st.text(st.sampled_from("{}[]:,\"'\\ntu01.e-+ `“”a\n"), max_size=60))
-@settings(max_examples=500)
-@example('{"a": 1,}')
-@example("{0}")
-@example("[“\n”]")
-def test_a_repair_keeps_every_token(text):
+TOKENS = st.text(st.sampled_from("{}[]:,\"'\\ntu01.e-+ `“”a\n"), max_size=3)
+SMALL = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 99) | st.sampled_from(["", "a", "n 1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "t", "u1"]), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+SLIPS = [("}", ",}"), ("]", ",]"), ('"', "'"), ('"', "“"), ("true", "True"), ("null", "None"), (": ", "`:"), ("1", "01.")]
+
+
+@given(SMALL, st.lists(st.sampled_from(SLIPS), max_size=2), st.integers(0, 30), st.sampled_from(["", "", "?"]) | TOKENS)
+@example({"a": 1}, SLIPS[:1], 0, "")
+@example({}, [], 1, "0")
+@example([], [], 1, "“\n”")
+def test_a_repair_keeps_every_token(value, slips, place, added):
     """Whatever is repaired is valid JSON with the scalars of the text in their order."""
-    if (repaired := repaired_json(text)) is not None:
+    text = json.dumps(value)
+    for right, wrong in slips:
+        text = text.replace(right, wrong)
+    text = text[:place] + added + text[place:]
+    repaired = repaired_json(text)
+    if repaired is not None:
         json.loads(repaired)
         words = lambda t: re.findall(r"[^\s{}\[\],:\"'“”`\\]+", t)  # noqa: E731
         assert "".join(words(repaired.replace("\\n", "\n"))) in "".join(words(text))  # a line break in a string is escaped

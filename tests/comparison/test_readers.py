@@ -1,5 +1,6 @@
 """Result files of every program that `read_results` knows, and hostile ones."""
 
+import copy
 import json
 import zipfile
 
@@ -329,22 +330,48 @@ JSON = st.recursive(
 )
 
 
-@given(JSON)
-def test_any_document_is_read_or_refused(document):
-    """No document of any shape raises anything but ConfigError, and every score is a finite number or None."""
-    choice = foreign_results.ResultChoice("file", "", "")
-    for form in foreign_results.DOCUMENT_FORMS:
-        check(form, document, choice)
+DOCUMENTS = [
+    (PROMPTFOO, "openai:a", "", 2),
+    (PROMPTFOO["results"]["results"], "openai:b", "tone", 3),
+    (INSPECT, "", "match", 6),
+    (INSPECT, "", "detail.clear", 6),
+    (DEEPEVAL, "", "Bias", 2),
+    (DEEPEVAL_RESULT, "", "", 1),
+    (LM_EVAL, "flexible", "", 3),
+    (OPENJUDGE, "", "", 2),
+]
+
+
+def places_in(value):
+    """Return the containers within a document, each with the key or the index of one of its values."""
+    if not isinstance(value, dict | list):
+        return []
+    inner = [(key, value[key]) for key in value] if isinstance(value, dict) else [*enumerate(value)]
+    return [place for key, each in inner for place in ((value, key), *places_in(each))]
+
+
+@given(st.sampled_from(DOCUMENTS), st.none() | st.tuples(st.integers(0, 10**4), JSON))
+def test_any_document_is_read_or_refused(given_document, change):
+    """No document, whatever one of its values is, raises anything but ConfigError; every score is a finite number or None."""
+    document, part, score, count = copy.deepcopy(given_document)
+    if change:
+        places = places_in(document)
+        container, key = places[change[0] % len(places)]
+        container[key] = change[1]
+    choice = foreign_results.ResultChoice("file", part, score)
+    found = [check(form, document, choice) for form in foreign_results.DOCUMENT_FORMS]
     if isinstance(document, list) and all(isinstance(row, dict) for row in document):
-        for form in foreign_results.ROW_FORMS:
-            check(form, document, choice, [Row(f"samples_t_2026-01-01T00.jsonl:{n}", row) for n, row in enumerate(document)])
+        rows = [Row(f"samples_t_2026-01-01T00.jsonl:{n}", row) for n, row in enumerate(document)]
+        found += [check(form, document, choice, rows) for form in foreign_results.ROW_FORMS]
+    assert change or sorted(found)[-2:] == [0, count]
 
 
 def check(form, document, choice, rows=None):
+    """Check what one form reads of a document; return how many rows that are."""
     try:
-        rows = form.read(document if rows is None else rows, choice).rows if form.matches(document) else ()
+        found = form.read(document if rows is None else rows, choice).rows if form.matches(document) else ()
     except ConfigError:
-        return
-    for row in rows:
-        assert row.score is None or -1e308 <= row.score <= 1e308
-        assert row.text is None or isinstance(row.text, str)
+        return 0
+    assert all(row.score is None or -1e308 <= row.score <= 1e308 for row in found)
+    assert all(row.text is None or isinstance(row.text, str) for row in found)
+    return len(found)
