@@ -7,7 +7,7 @@ import re
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
@@ -92,21 +92,28 @@ async def test_invalid_answer_is_requested_again(bad):
         await TWO.grade(TASK, ANSWER, client(bad, bad)[0])
 
 
+words = st.sampled_from(["yes", "no", "partial", "YES"])
 json_values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(max_size=4) | st.sampled_from(["yes", "no", "partial", "Yes"]),
+    st.none() | st.booleans() | st.floats() | st.text(max_size=4) | words,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["q1", "q2", "answer", "evidence"]), inner),
     max_leaves=10,
 )
+rows = st.fixed_dictionaries({"evidence": json_values, "answer": words | json_values}) | words | json_values
 
 
-@given(json_values)
-def test_no_malformed_answer_gives_a_score_out_of_range(value):
-    """Any score that is read lies in [0, 1], whatever the JSON."""
-    try:
-        feedback = parse_answers(Reply(json.dumps(value)), TWO.questions)
-    except UnreadableOutput:
-        return
-    assert 0 <= feedback.score <= 1
+@given(st.fixed_dictionaries({"q1": rows, "q2": rows}) | json_values)
+@example({"q1": {"answer": "yes"}, "q2": "partial"})
+def test_no_malformed_answer_gives_a_score_of_its_own(value):
+    """Each question must have a known word as its answer, alone or under its key; then the score is the weighted share."""
+    worth = {"yes": 1, "partial": 0.5, "no": 0}
+    found = [value.get(name) for name in ("q1", "q2")] if isinstance(value, dict) else []
+    found = [row.get("answer") if isinstance(row, dict) else row for row in found]
+    scores = [worth.get(answer.strip().lower()) if isinstance(answer, str) else None for answer in found]
+    if None in (scores or [None]):
+        with pytest.raises(UnreadableOutput):
+            parse_answers(Reply(json.dumps(value)), TWO.questions)
+    else:
+        assert parse_answers(Reply(json.dumps(value)), TWO.questions).score == (3 * scores[0] + scores[1]) / 4
 
 
 @given(st.lists(st.tuples(st.sampled_from(["yes", "partial", "no"]), st.floats(0.01, 100)), min_size=1, max_size=9))

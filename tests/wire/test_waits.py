@@ -7,7 +7,7 @@ import time
 import pytest
 from cpu_time import least_seconds
 from fake_clock import FakeClock
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import redraft
@@ -276,14 +276,28 @@ JSON = st.recursive(
     lambda each: st.lists(each, max_size=5) | st.dictionaries(st.sampled_from(["retryDelay", "error", "details", "x-ratelimit-reset", "code"]), each),
     max_leaves=20,
 )  # fmt: skip
+YEAR = 366 * 86_400
 
 
-@given(JSON, st.sampled_from([429, 503, 500]))
-def test_any_body_gives_an_error_and_a_sane_wait(body, status):
-    """No value raises; a wait is positive and finite."""
+@given(JSON, JSON, st.sampled_from([429, 503, 500]))
+def test_any_body_gives_an_error_and_a_sane_wait(delay, message, status):
+    """No value raises; a wait is positive and no longer than a year."""
+    body = {"error": {"message": message, "details": [{"retryDelay": delay}]}}
     error = error_from_status(status, parse_error_body(redraft.jsontext.dumps(body)))
     assert error.status == status
-    assert error.retry_after is None or 0 < error.retry_after < 1e8
+    assert error.retry_after is None or 0 < error.retry_after <= YEAR
+
+
+@given(st.from_regex(r"-?[0-9]{1,9}(\.[0-9]{1,3})?", fullmatch=True), st.sampled_from([429, 503, 500]))
+@example("0", 429)
+@example(f"{YEAR}", 429)
+@example(f"{YEAR}.001", 429)
+@example("2.5", 500)
+def test_a_stated_time_is_the_wait_unless_it_is_longer_than_a_year(seconds, status):
+    """Neither is one that is not positive, nor that of a server that is not busy."""
+    error = error_from_status(status, parse_error_body(redraft.jsontext.dumps(google(retry_info(f"{seconds}s")))))
+    is_stated = status != 500 and 0 < float(seconds) <= YEAR
+    assert error.retry_after == (pytest.approx(float(seconds)) if is_stated else None)
 
 
 # ---- what waits
