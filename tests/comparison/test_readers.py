@@ -1,12 +1,12 @@
 """Result files of every program that `read_results` knows, and hostile ones."""
 
-import copy
 import json
 import zipfile
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from places import changed_at
 
 import redraft
 from redraft.comparison import foreign_results, read_results, readers, results
@@ -342,22 +342,12 @@ DOCUMENTS = [
 ]
 
 
-def places_in(value):
-    """Return the containers within a document, each with the key or the index of one of its values."""
-    if not isinstance(value, dict | list):
-        return []
-    inner = [(key, value[key]) for key in value] if isinstance(value, dict) else [*enumerate(value)]
-    return [place for key, each in inner for place in ((value, key), *places_in(each))]
-
-
 @given(st.sampled_from(DOCUMENTS), st.none() | st.tuples(st.integers(0, 10**4), JSON))
 def test_any_document_is_read_or_refused(given_document, change):
     """No document, whatever one of its values is, raises anything but ConfigError; every score is a finite number or None."""
-    document, part, score, count = copy.deepcopy(given_document)
+    document, part, score, count = given_document
     if change:
-        places = places_in(document)
-        container, key = places[change[0] % len(places)]
-        container[key] = change[1]
+        document = changed_at(document, *change)
     choice = foreign_results.ResultChoice("file", part, score)
     found = [check(form, document, choice) for form in foreign_results.DOCUMENT_FORMS]
     if isinstance(document, list) and all(isinstance(row, dict) for row in document):

@@ -638,4 +638,4 @@ def test_option_of_every_type(entry):
             try:
                 entry.make(f"{field.name}={value}")
             except ConfigError as error:
-                assert field.name in str(error) or value in str(error)
+                assert field.name in str(error)

@@ -4,7 +4,7 @@ import json
 from math import log
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, Task
@@ -83,6 +83,8 @@ def test_numbers_of_one_token(shares, written):
 
 
 @given(probabilities, st.integers(1, 10))
+@example([0.3, *[0.05] * 8, 0.3], 5)
+@example([0.3, *[0.05] * 8, 0.3], 10)
 def test_numbers_of_several_tokens(shares, written):
     """If digits are tokens, 1 and 10 are told apart where one of them was written; else their part is left out."""
     chance = dict(enumerate(shares, 1))
@@ -107,12 +109,17 @@ def test_numbers_of_several_tokens(shares, written):
         st.tuples(
             st.text('0123456789 {}":,ab-', max_size=3), st.lists(st.tuples(st.text("0123456789 -}", max_size=3), st.floats(-9, 0)))
         )
-    )
+    ),
+    st.dictionaries(st.text("0123456789 -}", max_size=3), st.floats(0.01, 0.1), max_size=5),
+    st.integers(0, 9),
 )
-def test_any_tokens_give_a_score_on_the_scale_or_none(pieces):
+@example([], {"11": 0.1, "-3": 0.1, "99": 0.1}, 7)
+def test_any_tokens_give_a_score_on_the_scale_or_none(pieces, others, written):
     """Whatever the tokens are, nothing outside of the scale comes out."""
     tokens = tuple(TokenLogprobs(token, tuple(top)) for token, top in pieces)
     text = "".join(t.token for t in tokens)
+    (score,) = expect(reply('{"score": ', str(written), top={**others, str(written): 0.51}), Scale(0, 9)).scores
+    assert 0 <= score <= 9
     for made in (
         Reply(text, token_logprobs=tokens),
         Reply('{"score": 3}', token_logprobs=tokens + (TokenLogprobs('{"score": 3}'),)),

@@ -291,14 +291,17 @@ JSON = st.recursive(
 @example({"prompt": [{"role": None}], "response": [{"role": [], "content": None}]})
 @given(st.dictionaries(st.sampled_from([*GOOD, "messages", "input", "output", "text", "query"]), JSON))
 def test_any_row_is_a_task_or_a_value_error(values):
-    """It holds for a row with its own mapping and with the mapping of another row."""
+    """It holds for a row with its own mapping and with the mapping of another row, whatever its columns are."""
     try:
         infer_columns([values]).task(values)
     except ValueError:
         pass
-    try:
-        infer_columns([GOOD]).task(values)
-    except ConfigError:
-        raise
-    except ValueError:
-        pass
+    for row in (values, {**GOOD, **values}):
+        try:
+            task = infer_columns([GOOD]).task(row)
+        except ConfigError:
+            raise
+        except ValueError:
+            assert values or not row
+        else:
+            assert task.messages and (task.response is None or task.response.strip())

@@ -279,7 +279,11 @@ def test_vendors_are_known_to_pydantic_ai():
             known[vendor] = infer_provider_class(VENDOR_ALIASES.get(vendor, vendor)).__name__
         except ImportError as error:
             known[vendor] = re.match(r"Please install the `(.+?)` package", str(error))[1]
-    assert {"anthropic": "AnthropicProvider", "openrouter": "OpenRouterProvider", "deepseek": "DeepSeekProvider"}.items() <= known.items()
+    assert {
+        "anthropic": "AnthropicProvider",
+        "openrouter": "OpenRouterProvider",
+        "deepseek": "DeepSeekProvider",
+    }.items() <= known.items()
 
 
 def test_openai_strict_schema_has_no_bounds():
