@@ -4,8 +4,9 @@ import json
 from typing import Annotated
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from places import changed_at
 
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.protocols import Reply
@@ -244,17 +245,8 @@ def test_a_missing_rubric_is_refused():
         Judge("nowhere.toml")
 
 
-@given(st.text(max_size=400))
-def test_any_answer_is_read_or_refused(text):
-    """No text of a judge makes the reader crash."""
-    try:
-        assert isinstance(read_object(text), dict)
-    except UnreadableOutput:
-        pass
-
-
 json_values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    st.none() | st.booleans() | st.floats() | st.integers(-1, 6) | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["criteria", "truth", "score", "done"]), inner, max_size=4)
     ),
@@ -262,14 +254,18 @@ json_values = st.recursive(
 )
 
 
-@given(json_values)
-def test_no_malformed_verdict_gives_a_score_out_of_range(value):
-    """For any JSON, a score that is read lies in [0, 1]."""
+@given(st.integers(0, 6), json_values)
+@example(5, 3)
+@example(3, 3)
+def test_no_malformed_verdict_gives_a_score_of_its_own(n, value):
+    """Whatever one of its values is, a verdict is read with the score that it says, or is unreadable."""
+    verdict = changed_at(GOOD, n, value)
     try:
-        feedback = JUDGE.parse_reply(Reply(json.dumps(value)))
+        feedback = JUDGE.parse_reply(Reply(json.dumps(verdict)))
     except UnreadableOutput:
-        return
-    assert 0 <= feedback.score <= 1
+        assert verdict != GOOD
+    else:
+        assert feedback.score == float(verdict["criteria"]["truth"]["score"]) / 5
 
 
 @pytest.mark.parametrize("value", [True, 4.5, "4.5", "four", 6, -1, [4]])

@@ -17,6 +17,7 @@ def test_help_has_examples_of_existing_commands_and_options(name):
     assert "Examples:" in command.epilog and command.get_short_help_str()
     commands = [command, *getattr(command, "commands", {}).values()]
     known = {option for c in commands for p in c.params for option in (*p.opts, *p.secondary_opts)}
+    assert f"redraft {name}" in command.epilog
     for line in command.epilog.splitlines():
         if line.strip().startswith("redraft "):
             words = shlex.split(line)

@@ -4,8 +4,9 @@ import json
 import warnings
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from places import changed_at
 from langchain_openai import ChatOpenAI
 from openai import APIError, AsyncOpenAI, BadRequestError
 from openai._streaming import SSEDecoder
@@ -158,15 +159,30 @@ def test_every_field_of_openai_is_known():
     assert {*ResponseCreateParamsBase.__annotations__, "stream"} - KNOWN == set()
 
 
-@given(
-    st.dictionaries(st.sampled_from(sorted(KNOWN)) | st.text(max_size=8), JSON, max_size=6), st.none() | st.lists(ITEMS, max_size=4)
+WHOLE = body(
+    input=[USER, CALL, {"type": "function_call_output", "call_id": "c1", "output": "5"}, USER],
+    instructions="Be brief.",
+    tools=TOOLS,
+    temperature=0.5,
+    text={"format": {"type": "text"}},
 )
-def test_every_body_is_read_or_refused(fields, items):
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(KNOWN)) | st.text(max_size=8), JSON, max_size=6),
+    st.none() | st.lists(ITEMS, max_size=4) | st.tuples(st.integers(0, 60), JSON),
+)
+@example({}, (0, "refine/fast"))
+def test_every_body_is_read_or_refused(fields, change):
     """No JSON makes reading a request fail in another way than with a 400 that can be written."""
-    asked = fields if items is None else {**body(), **fields, "model": "m", "input": items}
+    if isinstance(change, tuple):
+        asked = changed_at(WHOLE, *change)
+    else:
+        asked = fields if change is None else {**body(), **fields, "model": "m", "input": change}
     try:
         request = RESPONSES.parse(asked)
     except GatewayError as error:
+        assert asked != WHOLE
         assert RESPONSES.error_status(error) == 400
         assert json.loads(json.dumps(RESPONSES.error_body(error)))["error"]["message"] == error.message
     else:

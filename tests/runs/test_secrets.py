@@ -99,4 +99,5 @@ def test_models_shows_no_key(tmp_path, model):
     for name in ("REDRAFT_MODEL", "OPENAI_BASE_URL"):
         for more in ([], ["--json"]):
             ended = run_here([sys.executable, "-m", "redraft", "models", *more], **{name: model.format(key=KEY)})
+            assert "127.0.0.1" in ended.out + ended.err, ended
             assert_key_absent(written_files(tmp_path, ended))
