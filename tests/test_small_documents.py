@@ -112,7 +112,9 @@ def test_examples_do_not_look_at_all_criteria(wrong):
         }
         Counted.steps = 0
         if wrong:
-            with pytest.raises(ConfigError, match="an example scores 'another'; there are criterion 0, .* and 89 more|there are .* and 39 more") as error:
+            with pytest.raises(
+                ConfigError, match="an example scores 'another'; there are criterion 0, .* and 89 more|there are .* and 39 more"
+            ) as error:
                 Rubric.from_data(data, "r", "r")
             assert len(str(error.value)) < 400
         else:

@@ -154,7 +154,16 @@ def test_with_unknown_noise_a_score_is_looked_up_as_it_is(score):
 
 @pytest.mark.parametrize(
     ("labels", "confidence", "rank"),
-    [(8, 0.9, None), (9, 0.9, 9), (18, 0.95, None), (19, 0.95, 19), (20, 0.95, 20), (39, 0.95, 38), (99, 0.99, 99), (98, 0.99, None)],
+    [
+        (8, 0.9, None),
+        (9, 0.9, 9),
+        (18, 0.95, None),
+        (19, 0.95, 19),
+        (20, 0.95, 20),
+        (39, 0.95, 38),
+        (99, 0.99, 99),
+        (98, 0.99, None),
+    ],
 )
 def test_the_rank_of_a_conformal_interval(labels, confidence, rank):
     """90 % needs 9 labels and 95 % needs 19; with fewer the interval is the whole scale."""
@@ -225,7 +234,15 @@ def test_a_value_that_is_left_out():
 
 @pytest.mark.parametrize(
     ("move", "error", "due"),
-    [(0.0, 0.0, 0.0), (0.1, 0.1, 0.0), (-0.1, 0.1, 0.0), (0.1, 0.0, 0.1), (0.1, 0.05, 0.075), (-0.1, 0.05, -0.075), (0.05, 0.1, 0.0)],
+    [
+        (0.0, 0.0, 0.0),
+        (0.1, 0.1, 0.0),
+        (-0.1, 0.1, 0.0),
+        (0.1, 0.0, 0.1),
+        (0.1, 0.05, 0.075),
+        (-0.1, 0.05, -0.075),
+        (0.05, 0.1, 0.0),
+    ],
 )
 def test_a_move_less_its_error(move, error, due):
     """The positive part of a James-Stein estimate: move (1 - error^2 / move^2)."""

@@ -236,7 +236,8 @@ def _question_from_row(row: Any, where: str) -> Question:
             weight = 1.0
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_QUESTION_CHARS:
         raise ConfigError(
-            f"{where}: a question is a text of 1 to {MAX_QUESTION_CHARS} characters, perhaps with a weight, got {checks.format_value(row)}"
+            f"{where}: a question is a text of 1 to {MAX_QUESTION_CHARS} characters, perhaps with a weight, "
+            f"got {checks.format_value(row)}"
         )
     return Question(" ".join(text.split()), weight_of(weight, text, where))
 
