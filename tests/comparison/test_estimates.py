@@ -199,7 +199,7 @@ def test_labels_of_equal_answers_do_not_make_up_for_others(unit, count):
         assert compared(world, unit, labels=labels).people.estimate.labels == MIN_LABELS
     else:
         with pytest.raises(
-            ConfigError, match=f"{count} rows have different answers and labels of people, and at least 5 are needed"
+            ConfigError, match=f"{count} rows have different answers and labels of people, and at least 5 are needed$"
         ):
             compared(world, unit, labels=labels)
 
@@ -389,7 +389,7 @@ def test_errors_against_labels():
     assert report.errors.mean_a == pytest.approx(-fmean(abs(a[k] - truth[k]) for k in range(40) if k % 4))
     few = compare_sync(*sides, labels=labels[:MIN_LABELS])
     assert few.errors.rows == MIN_LABELS
-    with pytest.raises(ConfigError, match="4 rows have labels of people, and at least 5 are needed"):
+    with pytest.raises(ConfigError, match="4 rows have labels of people, and at least 5 are needed$"):
         compare_sync(*sides, labels=labels[: MIN_LABELS - 1])
 
 
