@@ -249,6 +249,38 @@ def test_order_and_names_do_not_matter(unit):
     assert (found.people.needed, found.people.gate_needed) == (plain.people.needed, plain.people.gate_needed)
 
 
+@pytest.mark.parametrize("unit", ["columns", "answers"])
+def test_rows_twice_in_their_documents_are_no_more_evidence(unit):
+    """The same rows under other IDs in the same documents change no figure; in documents of their own, they narrow the intervals."""
+    world = World(docs=DOCS)
+    plain = compared(world, unit)
+
+    def again(rows, doc):
+        more = [{**row, "id": f"{row['id']} again", "prompt": f"{row['prompt']} again", "doc": doc(row["doc"])} for row in rows]
+        return [*rows, *more]
+
+    labels = world.labels(unit)
+    labels += [
+        {**row, ("id" if unit == "columns" else "prompt"): f"{row[('id' if unit == 'columns' else 'prompt')]} again"}
+        for row in labels
+    ]
+    same, other = (
+        compare_sync(again(world.a, doc), again(world.b, doc), labels=labels, cluster="doc")
+        for doc in (lambda doc: doc, lambda doc: f"{doc} again")
+    )
+    for before, once, twice in (
+        (plain.difference, same.difference, other.difference),
+        (plain.people.labels_only, same.people.labels_only, other.people.labels_only),
+        (plain.people.estimate, same.people.estimate, other.people.estimate),
+    ):
+        assert (once.clusters, twice.clusters) == (before.clusters, 2 * before.clusters)
+        assert (once.value, twice.value) == pytest.approx((before.value, before.value), abs=1e-3)
+        assert once.standard_error == pytest.approx(before.standard_error, rel=1e-3)
+        assert once.interval == pytest.approx(before.interval, abs=2e-3)
+        widths = [interval[1] - interval[0] for interval in (before.interval, twice.interval)]
+        assert 0 < widths[1] < 0.9 * widths[0]
+
+
 def test_unlabelled_rows_of_a_document_with_labels_are_left_out():
     """Their scores change nothing in what people say; those of other documents do."""
     world = World(docs=[k // 8 for k in range(N)])

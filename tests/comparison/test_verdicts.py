@@ -284,3 +284,10 @@ def test_the_defaults_of_a_report():
     counts = ("only_a", "only_b", "unscored_a", "unscored_b", "blank_a", "blank_b", "repeats", "equal_tasks")
     assert [getattr(plain, name) for name in counts] == [0] * 8
     assert (people(0, 1).same_answers, people(0, 1).needed, people(0, 1).gate_needed) == (0, None, None)
+
+
+def test_every_figure_of_a_report_is_in_a_table():
+    """A new one needs rows of its own above."""
+    public = {name for name in vars(ComparisonReport) if not name.startswith("_")} - set(ComparisonReport.__dataclass_fields__)
+    asked = {"evidence", "interval", "value", "verdict", "gate", "rows_needed", "gate_rows_needed"}
+    assert public == asked | {"summary", "headline", "gate_line", "as_data"}

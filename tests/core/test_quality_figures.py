@@ -17,10 +17,12 @@ from redraft.core.steps import Compare, Generate, Grade, Refine
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
+from redraft.quality import labelled_figures as labelled_figures_module
+from redraft.quality import lookahead, posterior
 from redraft.quality.calibration import Calibration
 from redraft.quality.diagnosis import bonferroni_z, estimate_noise_sd, gain_over_first, mean_change_sd, scores_to_show
 from redraft.quality.fit import HYPERPRIOR_SD, fit_with_errors, lift
-from redraft.quality.labels import label_posterior
+from redraft.quality.labels import LabelPosterior, label_posterior
 from redraft.quality.likelihood import (
     ScoreInterval,
     Site,
@@ -473,3 +475,40 @@ def test_the_panel_of_simulated_tasks(panel, graders):
             assert (trace.task.response is None) is not with_response
     levels = [task.level for task, _ in simulate_tasks(SHIPPED, (), random.Random(1), with_response=False)]
     assert len(levels) == 48 and all(one != other for one, other in pairwise(levels))
+
+
+CHECKED = {  # against SciPy, numpy or dense matrices: here, in test_posterior.py and test_calibration_figures.py
+    posterior: {"expected_improvement", "Posterior"},
+    lookahead: {"ExpectedQuality", "expected_text", "task_gain_sd"},
+    labelled_figures_module: {"LabelledFigures", "labelled_figures", "shrunk_move"},
+    Posterior: {
+        "means",
+        "unlimited_mean",
+        "sds",
+        "sd_of",
+        "prior_bias",
+        "p_at_least",
+        "is_separated",
+        "mean_of",
+        "with_expected_text",
+        "value_of_candidate",
+        "value_of_repeat",
+        "value_of_first_score",
+    },
+    LabelPosterior: {"prediction", "probability", "means", "equivalent"},
+}
+
+
+@pytest.mark.parametrize("place", CHECKED, ids=lambda place: place.__name__)
+def test_every_public_figure_is_checked(place):
+    """A new one needs a check of its own."""
+    name = getattr(place, "__module__", place.__name__)
+    fields = getattr(place, "__dataclass_fields__", {})
+    is_own = (
+        (lambda _: True)
+        if isinstance(place, type)
+        else (lambda value: getattr(value, "__module__", "") == name and callable(value))
+    )
+    assert {
+        key for key, value in vars(place).items() if not key.startswith("_") and key not in fields and is_own(value)
+    } == CHECKED[place]
