@@ -192,17 +192,19 @@ BENT = Calibration(
 
 @pytest.mark.parametrize("changes", [{}, {"repeats": 3.0}, {"drift": 0.1, "drift_se": 0.01, "drift_pairs": 40}])
 @pytest.mark.parametrize("prior", [SHIPPED, Priors(draft_mean=0.4, noise_sd=0.25, bias_drift=0.08)])
-def test_labels_behind_a_posterior(prior, changes):
+@pytest.mark.parametrize("votes", [0, 3])
+def test_labels_behind_a_posterior(prior, changes, votes):
     """The equivalent score of the README: B^-1(E[q]) + drift; its label, and the interval scaled by the change of the variance."""
     calibration = replace(BENT, **changes)
-    records = [Candidate(0, "a", role="generate"), Feedback(0.45, candidate=0, grader="judge")]
-    records += [Candidate(1, "b", 0, role="refine"), Feedback(0.66, candidate=1, grader="judge")]
-    records += [Feedback(0.72, candidate=1, grader="judge", repeat=1), Candidate(2, "c", 1, role="refine")]
-    trace = Trace(Task("q"), (JUDGE,), tuple(records))
+    jury = tuple(Feedback(score, grader="member") for score in (0.4, 0.45, 0.5)[:votes])
+    records = [Candidate(0, "a", role="generate"), Feedback(None, actions=("more",), candidate=0, grader="critic")]
+    records += [Feedback(0.45, candidate=0, grader="judge", votes=jury), Candidate(1, "b", 0, role="refine")]
+    records += [Feedback(0.66, candidate=1, grader="judge"), Feedback(0.72, candidate=1, grader="judge", repeat=1)]
+    trace = Trace(Task("q"), (JUDGE, PanelGrader("critic")), (*records, Candidate(2, "c", 1, role="refine")))
     posterior = Posterior(observe(trace), prior)
     found = label_posterior(trace, posterior, calibration, "judge")
     variance = prior.draft_mean_sd**2 + prior.draft_sd**2
-    w = variance / (variance + prior.bias_sd**2 + prior.noise_sd**2 / calibration.repeats)
+    w = variance / (variance + prior.bias_sd**2 + prior.noise_sd**2 / calibration.repeats / max(1, votes))
     drift = prior.bias_drift * 40 / 100 if changes.get("drift") else prior.bias_drift  # that of the best text, a refinement
     single_sd = sqrt(variance * (1 - w))
     xs, ys = zip(*calibration.knots, strict=True)
