@@ -12,6 +12,7 @@ from scipy import stats
 
 from redraft.comparison import compare_sync
 from redraft.comparison.estimates import MIN_LABELS
+from redraft.comparison.results import MAX_RESULTS, check_size
 from redraft.errors import ConfigError
 from redraft.validation import paired_difference, ppi_difference
 
@@ -36,18 +37,18 @@ def rows_of(scores, same=(), side="a", docs=None, *, samples=1):
 class World:
     """Two runs of which a third has equal answers, whose scores a noisy judge gives, and what people say."""
 
-    def __init__(self, seed=1, n=N, labelled=18, docs=None, samples=1):
+    def __init__(self, seed=1, n=N, labelled=14, docs=None, samples=1):
         rng = random.Random(seed)
         self.n, self.docs = n, docs
         self.same = {k for k in range(n) if k % 3 == 0}
         a = [round(rng.uniform(0.2, 0.8), 3) for _ in range(n)]
         self.truth = [0.0 if k in self.same else round(rng.gauss(0.08, 0.15), 3) for k in range(n)]
-        b = [round(min(1, max(0, x + t + rng.gauss(0, 0.1))), 3) for x, t in zip(a, self.truth, strict=True)]
+        b = [round(min(1, max(0, x + t + rng.gauss(0, 0.05))), 3) for x, t in zip(a, self.truth, strict=True)]
         self.a = rows_of(a, self.same, "a", docs, samples=samples)
         self.b = rows_of(b, self.same, "b", docs, samples=samples)
         self.judged = [y - x for x, y in zip(a, b, strict=True)]
         self.different = [k for k in range(n) if k not in self.same]
-        self.labelled = sorted(rng.sample(self.different, labelled))
+        self.labelled = sorted(rng.sample([k for k in self.different if k < 0.65 * n], labelled))  # of the first documents
 
     def labels(self, unit, keys=None):
         """Labels in columns for A and B, of each answer, or of pairs."""
@@ -77,7 +78,7 @@ class World:
 
 
 DOCS = [k // 4 for k in range(N)]  # documents of four tasks
-FIVE_DOCS = [min(k // 4, 4 + k % 5) for k in range(N)]  # of unequal sizes
+UNEQUAL_DOCS = [doc for doc, size in enumerate((6, 1, 3, 8, 2, 4, 5, 3, 6, 2, 4, 4)) for _ in range(size)]
 UNITS = ["columns", "answers", "pairs"]
 
 
@@ -120,7 +121,7 @@ def of_all(estimate, share):
     return value, error, value - low, value + high
 
 
-@pytest.mark.parametrize("docs", [None, DOCS, FIVE_DOCS], ids=["rows", "documents", "unequal documents"])
+@pytest.mark.parametrize("docs", [None, DOCS, UNEQUAL_DOCS], ids=["rows", "documents", "unequal documents"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_people_would_say_of_all_pairs(unit, docs):
     """The estimate and its interval are those of the labelled pairs, the scores of other documents, and the share that differs."""
@@ -129,10 +130,11 @@ def test_what_people_would_say_of_all_pairs(unit, docs):
     estimate, alone, share, others = by_hand(world, unit, 0.9)
     for found, due in ((people.estimate, estimate), (people.labels_only, alone)):
         assert (found.value, found.standard_error, *found.interval) == pytest.approx(of_all(due, share), abs=1e-12)
-        assert (found.labels, found.clusters) == (18, len({(docs or range(N))[k] for k in world.labelled}))
+        assert (found.labels, found.clusters) == (14, len({(docs or range(N))[k] for k in world.labelled}))
     assert (people.estimate.unlabelled, people.labels_only.unlabelled) == (others, 0)
     assert (people.unit, people.same_answers) == ("preference" if unit == "pairs" else "score", 16)
     assert people.estimate.interval[0] < people.estimate.value < people.estimate.interval[1]
+    assert people.estimate.judge_weight > 0.2  # else the scores of the judge would be no part of it
 
 
 @pytest.mark.parametrize("docs", [None, DOCS], ids=["rows", "documents"])
@@ -298,6 +300,17 @@ def test_unlabelled_rows_of_a_document_with_labels_are_left_out():
     assert plain.estimate.unlabelled == sum(1 for k in world.different if world.docs[k] not in with_labels)
 
 
+def test_labels_of_one_document_have_no_interval():
+    """They say nothing of other documents; the estimate is still that of all pairs, with 0 for those of equal answers."""
+    world = World(docs=[k // 24 for k in range(N)])
+    world.labelled = [k for k in world.different if k < 24]
+    report = compared(world)
+    truth = fmean(world.truth[k] for k in world.labelled)
+    assert (report.people.estimate.interval, report.people.labels_only.interval, report.interval) == (None, None, None)
+    assert report.people.labels_only.value == pytest.approx(truth * len(world.different) / N)
+    assert (report.verdict, report.gate, report.people.needed) == ("undecided", "undecided", None)
+
+
 def labels_by_search(target, sd, correlation, rows, level):
     """The smallest number of labels, of at least two, with which the half-width is no larger than the target."""
     z = stats.norm.ppf(0.5 + level / 2)
@@ -316,13 +329,13 @@ def test_how_many_labels_would_decide(unit, shift, margin):
     if unit == "pairs":
         judged = [float(np.sign(d)) / 2 for d in judged]
     correlation = np.corrcoef([truth[k] for k in world.labelled], [judged[k] for k in world.labelled])[0, 1]
-    sd = alone.standard_error * sqrt(18)
+    sd = alone.standard_error * sqrt(14)
     for found, loss in ((report.people.needed, 0.0), (report.people.gate_needed, margin or (0.0 if margin == 0 else 0.02))):
         of_different = loss / share.value
         low, high = estimate.interval
         target = max(estimate.value + of_different, -estimate.value)
         due = labels_by_search(target, sd, correlation, len(world.different), 0.95)
-        if low > -of_different or high < 0 or due <= 18:
+        if low > -of_different or high < 0 or due <= 14:
             assert found is None
         else:
             assert found == due
@@ -377,6 +390,8 @@ def test_where_lower_scores_are_better(low, high, mirrored):
 LOST = {  # scores of A and B (None: no score; "no row": B lacks it), whether lower is better, and what the lost rows count as
     "shares": ([0.2, 0.6, 0.9, 0.4], [0.3, 0.7, None, "no row"], False, 0.0),
     "shares where lower is better": ([0.2, 0.6, 0.9, 0.4], [0.3, 0.7, None, "no row"], True, 1.0),
+    "shares with a 1": ([0.2, 1.0, 0.9, 0.4], [0.3, 0.7, None, "no row"], False, 0.0),
+    "shares with a 0 where lower is better": ([0.2, 0.0, 0.9, 0.4], [0.3, 0.7, None, "no row"], True, 1.0),
     "another scale": ([2.0, 6.0, 9.0, 4.0], [3.0, 7.0, None, "no row"], False, 2.0),
     "another scale where lower is better": ([2.0, 6.0, 9.0, 4.0], [3.0, 7.0, None, "no row"], True, 9.0),
     "a row without a score in A is none": ([0.2, 0.6, None, 0.4], [0.3, 0.7, None, 0.5], False, None),
@@ -505,6 +520,7 @@ def test_tables_of_a_few_rows(n, kind, labelled):
             continue
         assert n and report.difference.rows == n
         assert (report.difference.interval is None) == (report.difference.clusters == 1)
+        assert report.difference.interval is None or -1 <= report.difference.interval[0] <= report.difference.interval[1] <= 1
         finite(report)
 
 
@@ -524,7 +540,7 @@ def test_wider_confidence_gives_wider_intervals():
 @pytest.mark.parametrize("unit", UNITS)
 def test_an_interval_stays_on_its_scale(unit):
     """Few labels that agree give a wide interval, and it ends where the scale of the labels does."""
-    world = World(n=12, labelled=6)
+    world = World(n=12, labelled=3)
     world.same = set()
     for side, rows in (("a", world.a), ("b", world.b)):
         for row in rows:
@@ -534,3 +550,10 @@ def test_an_interval_stays_on_its_scale(unit):
     limit = 0.5 if unit == "pairs" else 1.0
     assert people.labels_only.interval[1] == limit
     assert people.estimate.interval[1] <= limit
+
+
+def test_the_largest_run():
+    """As many rows as a run may have, and one more."""
+    check_size(range(MAX_RESULTS), "a")
+    with pytest.raises(ConfigError, match="'a' has more than 1,000,000 rows"):
+        check_size(range(MAX_RESULTS + 1), "a")

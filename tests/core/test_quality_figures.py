@@ -222,6 +222,49 @@ def test_labels_behind_a_posterior(prior, changes, votes):
         assert found.probability(id, 0.5) == pytest.approx(calibration.share_reaching(0.5, label(mean), scale), abs=0.011)
 
 
+@pytest.mark.parametrize("step", [1.0, 0.25])
+def test_beliefs_between_the_scores_of_a_coarse_scale(step):
+    """Between two anchors, score and spread are on the line that joins them; beyond the last ones, the spread stays."""
+    judge = PanelGrader("judge", score_step=step)
+    trace = Trace(Task("q"), (judge,), (Candidate(0, "a", role="generate"), Feedback(1.0, candidate=0, grader="judge")))
+    found = label_posterior(trace, Posterior(observe(trace), SHIPPED), replace(BENT, repeats=2.0), "judge")
+    assert [anchor.score for anchor in found.anchors] == pytest.approx(np.arange(0, 1.0001, step / 2).tolist())
+    for low, high in pairwise(found.anchors):
+        for share in (0.0, 0.25, 0.75):
+            mean = low.mean + share * (high.mean - low.mean)
+            due = (low.score + share * (high.score - low.score), low.sd + share * (high.sd - low.sd))
+            assert found.equivalent(mean) == pytest.approx(due)
+    first, second, *_ = found.anchors
+    *_, before, last = found.anchors
+    assert found.equivalent(2 * first.mean - second.mean) == pytest.approx((2 * first.score - second.score, first.sd))
+    assert found.equivalent(2 * last.mean - before.mean) == pytest.approx((2 * last.score - before.score, last.sd))
+
+
+@pytest.mark.parametrize(
+    ("panel", "looks", "due"),
+    [
+        # scores of the same text by two drafts: the pooled score, its noise weight, degrees of freedom and squares
+        ((JUDGE,), ((0.4,), (0.8,)), (0.6, 0.5, 1, 0.08)),
+        ((JUDGE,), ((0.4, 0.5), (0.8,)), ((2 * 0.45 + 0.8) / 3, 1 / 3, 2, 0.005 + 2 * (0.35 / 3) ** 2 + (0.7 / 3) ** 2)),
+        ((JUDGE,), ((0.4, 0.5, 0.6),), (0.5, 1 / 3, 2, 0.02)),
+        ((PanelGrader("judge", model_free=True),), ((0.4,), (0.8,)), (0.6, 0.0, 0, 0.0)),
+        ((JUDGE, PanelGrader("check", model_free=True)), ((0.4,), (0.8,)), (0.3, 0.125, 1, 0.08)),
+        ((JUDGE, PanelGrader("check", 3.0, model_free=True)), ((0.4,), (0.8,)), (0.15, 1 / 32, 1, 0.08)),
+    ],
+)
+def test_identical_texts_are_one(panel, looks, due):
+    """Their scores are repeats of one text, weighted by precision, and show the noise of a judge."""
+    records = []
+    for id, scores in enumerate(looks):
+        records.append(Candidate(id, "same", role="generate"))
+        records += [Feedback(score, candidate=id, grader="judge", repeat=n) for n, score in enumerate(scores)]
+        records += [Feedback(0.0, candidate=id, grader=grader.name) for grader in panel[1:]]
+    seen = observe(Trace(Task("q"), panel, tuple(records)))
+    ((node,), (score,)) = seen.shape.nodes, seen.scores
+    assert (score, node.noise_weight, *seen.repeat_stats) == pytest.approx(due)
+    assert dict(seen.node_indices) == dict.fromkeys(range(len(looks)), 0)
+
+
 # ---- learning
 
 
