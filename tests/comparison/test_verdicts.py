@@ -93,6 +93,11 @@ VERDICTS = {  # the verdict and the gate; the margin is 0.02
     ),
     "the worst case is not": (report(0.1, 0.2, unscored_b=1, worst_case=difference(-0.021, 0.2, rows=101)), "better", "undecided"),
     "the worst case has no interval": (report(0.1, 0.2, unscored_b=1, worst_case=UNKNOWN), "better", "undecided"),
+    "the worst case is no reason where the scores are undecided": (
+        report(-0.05, 0.2, unscored_b=1, worst_case=difference(-0.3, 0.1, rows=101)),
+        "undecided",
+        "undecided",
+    ),
     "the worst case does not make worse": (
         report(-0.01, 0.2, unscored_b=1, worst_case=difference(-0.3, -0.1, rows=101)),
         "undecided",
@@ -153,9 +158,10 @@ def test_verdict_and_gate(name):
     assert (data["verdict"], data["gate"]) == (verdict, gate)
     assert data["interval"] == (found.interval and list(found.interval))
     assert ("undecided" in found.headline()) == (verdict == "undecided")
-    assert found.gate_line().split()[0] == {"not worse": "passed:", "worse": "failed:", "undecided": "undecided"}[gate].replace(
-        "undecided", found.gate_line().split()[0] if gate == "undecided" else ""
-    )
+    words = {"not worse": "passed: ", "worse": "failed: ", "undecided": "undecided"}
+    assert found.gate_line().startswith(words[gate])
+    hides = gate == "undecided" and found.worst_case is not None and found.interval[0] >= -0.02
+    assert ("may hide a loss" in found.gate_line()) == hides
     if verdict != "undecided":
         assert found.rows_needed is None
     if gate != "undecided":
