@@ -15,13 +15,14 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from .jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, check_bounds
+from .jsontext import MAX_DEPTH, MAX_DIGITS, TOO_DEEP_MESSAGE, TOO_MANY_DIGITS_MESSAGE, check_bounds
 
 MAX_BYTES = 8 * 2**20  # bytes of a document
 MAX_VALUES = 100_000  # values in a document of TOML, YAML or JSON
 MAX_ALIASES = 16  # aliases in YAML
 MAX_KEY_PARTS = 30  # parts of a TOML key such as a.b.c: reading it takes time in the square of their number
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_YAML_NUMBER = re.compile(r"[-+\d_:\s]*")  # a whole number of YAML, also in base 60: 1:30
 _LONG_KEY = re.compile(rf"(?<![^\s\[{{,])(?:{_PART}[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
 
 
@@ -76,18 +77,28 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def check_yaml(yaml: Any, text: str) -> None:
-    """Raise ValueError if loading a text of YAML could take much more memory than the text, which aliases make possible.
+    """Raise ValueError if loading a text of YAML could take much more memory or time than its length says.
 
-    `yaml` is the module, which is an optional dependency.
+    Aliases expand to any size, and a number in base 60 takes time in the square of its length.
     """
-    aliases = depth = 0
+    aliases = depth = nodes = 0
     try:
         for event in yaml.parse(text, yaml.SafeLoader):
             aliases += isinstance(event, yaml.AliasEvent)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            nodes += isinstance(event, yaml.NodeEvent)
             if depth > MAX_DEPTH:
                 raise ValueError(TOO_DEEP_MESSAGE)
             if aliases > MAX_ALIASES:
                 raise ValueError(f"it has more than {MAX_ALIASES} aliases (*name), which may expand to any size")
+            if nodes > 2 * MAX_VALUES + 1:  # the whole, and values of which each may have a key
+                raise ValueError(f"it holds more than {MAX_VALUES:,} values")
+            if isinstance(event, yaml.ScalarEvent) and len(event.value) > MAX_DIGITS and _is_yaml_number(event):
+                raise ValueError(TOO_MANY_DIGITS_MESSAGE)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+
+
+def _is_yaml_number(scalar: Any) -> bool:
+    """Whether a scalar may be read as a whole number: it is not in quotes, unless it has a tag."""
+    return not scalar.implicit[1] and _YAML_NUMBER.fullmatch(scalar.value) is not None

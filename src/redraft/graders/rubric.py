@@ -84,11 +84,13 @@ class Rubric:
         _fields_at({"uses": self.uses}, "uses", USES_FIELDS, (), "rubric")
         names = [c.name for c in self.criteria]
         if not names or len(set(names)) < len(names):
-            raise ConfigError(f"rubric {self.name!r} needs criteria with different names, got {names!r}")
+            raise ConfigError(f"rubric {self.name!r} needs criteria with different names, got {checks.format_value(names)}")
+        allowed = {*names, OVERALL}
         for example in self.examples:
-            if unknown := {name for name, _ in example.scores} - {*names, OVERALL}:
-                allowed = ", ".join([*names, OVERALL])
-                raise ConfigError(f"rubric {self.name!r}: an example scores {min(unknown)!r}; there are {allowed}")
+            if unknown := {name for name, _ in example.scores} - allowed:
+                raise ConfigError(
+                    f"rubric {self.name!r}: an example scores {min(unknown)!r}; {checks.available_names([*names, OVERALL])}"
+                )
         self._check_form()
 
     def _check_form(self) -> None:
@@ -450,7 +452,7 @@ def _parse_yaml(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
-    except (TypeError, LookupError, AttributeError) as error:  # the value does not have the type that its tag names
+    except (TypeError, LookupError, AttributeError, OverflowError) as error:  # the value does not fit its tag or its form
         raise ValueError(f"a value does not fit its tag: {type(error).__name__}: {error}") from error
 
 

@@ -218,7 +218,7 @@ def as_questions(source: QuestionsInput) -> Questions:
 
 def _questions_from_rows(rows: Any, where: str) -> Questions:
     if not isinstance(rows, Sequence) or not 1 <= len(rows) <= MAX_QUESTIONS:
-        raise ConfigError(f"{where}: `questions` must be a list of 1 to {MAX_QUESTIONS} questions, got {rows!r}")
+        raise ConfigError(f"{where}: `questions` must be a list of 1 to {MAX_QUESTIONS} questions, got {checks.format_value(rows)}")
     questions = tuple(_question_from_row(row, where) for row in rows)
     if duplicate := _first_duplicate([q.text for q in questions]):
         raise ConfigError(f"{where}: the question {duplicate!r} occurs twice")
@@ -236,7 +236,8 @@ def _question_from_row(row: Any, where: str) -> Question:
             weight = 1.0
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_QUESTION_CHARS:
         raise ConfigError(
-            f"{where}: a question is a text of 1 to {MAX_QUESTION_CHARS} characters, perhaps with a weight, got {row!r}"
+            f"{where}: a question is a text of 1 to {MAX_QUESTION_CHARS} characters, perhaps with a weight, "
+            f"got {checks.format_value(row)}"
         )
     return Question(" ".join(text.split()), weight_of(weight, text, where))
 
