@@ -360,8 +360,8 @@ def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | 
     reasons, external = [], []
     for vote in votes:
         if isinstance(vote, Failure):
-            name = f"{vote.step_slot[2]}: "
-            reasons.append(name + vote.message.removeprefix(name))
+            voter = f"{vote.step_slot[2]}: "
+            reasons.append(voter + vote.message.removeprefix(voter))
             external += [vote] if vote.error in EXTERNAL_ERRORS else []
         elif isinstance(vote, Feedback) and vote.score is None and not vote.is_critique:
             reasons.append(_join(f"{vote.grader}: no score", vote.reason))
