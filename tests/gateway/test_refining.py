@@ -360,32 +360,6 @@ def test_a_request_to_required_graders_asks_for_no_less():
         assert request_settings(request_of(redraft={name: asked}), profile, 60.0)[name] == gets
 
 
-ERRORS = [
-    (ConfigError("x"), 400, False),
-    (AuthenticationError("x", status=401), 502, False),
-    (RateLimitError("x", status=429, retry_after=3), 429, None),
-    (ContextLengthError("x"), 400, False),
-    (ContentFilterError("x"), 400, False),
-    (ModelTimeoutError("x"), 504, False),
-    (ModelUnavailableError("x", status=503, retry_after=2), 503, None),
-    (ModelUnavailableError("x", status=404), 502, False),
-    (BudgetExhaustedError("x", limit="deadline"), 504, False),
-    (BudgetExhaustedError("x", limit="usd"), 402, False),
-    (BadResponseError("x"), 502, False),
-    (GradingError("x"), 502, False),
-]
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "should_retry"), ERRORS, ids=lambda value: getattr(value, "__class__", type(value)).__name__
-)
-def test_errors(error, status, should_retry):
-    """Each error has its status, and what was paid for is never asked for again by the client's SDK."""
-    seen = gateway_error(error)
-    assert (seen.status, seen.should_retry, seen.retry_after) == (status, should_retry, getattr(error, "retry_after", None))
-    assert gateway_error(error, has_text=True).should_retry is False
-
-
 @pytest.mark.parametrize("mistake", [{"graders": ["wordz:1"]}, {"settings": {"max_iterations": -1}}, {"model": "gpt-4o"}])
 def test_a_profile_that_cannot_be_served(mistake):
     """A mistake in a profile is an error at the start, which names it."""
