@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -317,6 +318,32 @@ def test_no_descriptor_is_left(sandbox, echo):
             except SandboxedProcessError:
                 pass
     assert open_files() <= before
+
+
+KINDS = """
+import os, stat
+kinds = {}
+for n in range(5000):
+    try:
+        kinds[n] = stat.filemode(os.fstat(n).st_mode)[0]
+    except OSError:
+        pass
+"""
+OF_PROGRAM = f"{KINDS}print([kinds.pop(n) for n in range(3)], *kinds.values())"
+OF_CHILD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {KINDS + 'print(kinds)'!r}], close_fds=False)"
+
+
+def test_what_runs_inside_has_no_descriptor_of_ours(sandbox, run):
+    """A tool has three pipes. A program reads nothing, and has the pipes of its messages, which no program that it starts gets."""
+    with ExitStack() as ours:
+        for each in (socket.socket(), tempfile.TemporaryFile(), *map(os.fdopen, os.pipe(), "rw")):
+            os.set_inheritable(ours.enter_context(each).fileno(), True)
+        assert sandbox.run_tool(["python", "-c", f"{KINDS}print(kinds)"]).stdout == "{0: 'p', 1: 'p', 2: 'p'}\n"
+        with sandbox.start(run, OF_PROGRAM) as process:
+            assert process.wait().stdout == "['c', 'p', 'p'] p p\n"
+        if sandbox.spec == "unsafe":
+            with sandbox.start(run, OF_CHILD) as process:
+                assert process.wait().stdout == "{0: 'c', 1: 'p', 2: 'p'}\n"
 
 
 def test_tools(sandbox):
