@@ -448,6 +448,7 @@ async def test_an_outage_at_the_start_is_no_refusal():
 
 
 NAMED, UNNAMED = refusal("response_format is not supported"), refusal("Bad Request")
+DOWN = refusal("Internal Server Error", 500, ModelUnavailableError)
 LETTERS = {"json_schema": "S", "json_object": "O", "text": "T"}
 
 
@@ -455,7 +456,7 @@ async def attempts(answer, requests, *, models=("m",), capabilities=None):
     """The formats in which each request is sent, as letters: of S a schema, of O an object, of T text.
 
     `requests` are texts such as "a1": the schema, and what is judged. `answer` tells what the endpoint answers to a letter and such
-    a text: None for a verdict, or an error or a reply. The models take turns.
+    a text: None for a verdict, or an error or a reply. The models take turns. "!" stands for an error that is raised.
     """
     session = capabilities or EndpointCapabilities()
     sent, now = [], [""]
@@ -468,7 +469,10 @@ async def attempts(answer, requests, *, models=("m",), capabilities=None):
         sent.append("")
         now[0] = text
         model = session.for_model(models[n % len(models)])
-        await adapt(Endpoint(answer_one), model)(judging_request(int(text[1:]), text[0]))
+        try:
+            await adapt(Endpoint(answer_one), model)(judging_request(int(text[1:]), text[0]))
+        except ModelUnavailableError:
+            sent[-1] += "!"
     return sent
 
 
@@ -510,6 +514,16 @@ FORMAT_SEQUENCES = {  # what the endpoint answers to a format and a request; req
         "a1 a2 a2 a3 a4 a5", "S SO SO SO SO O"),
     "refused by name with 500 at first": (
         lambda f, r: refusal("json_schema is not supported", 500) if f == "S" else None, "a1 a2", "SO O"),
+    "a bare 500 for the schema: plain text is tried after three": (
+        lambda f, r: DOWN if f == "S" else None, "a1 a1 a2 a1 a2 a1 a2 a2", "S! S! S! S! S! TS S! TS"),
+    "a bare 500 for the schema of three requests: no schema is sent": (
+        lambda f, r: DOWN if f == "S" else None, "a1 a1 a1 a1 a2 a2 a2 a2 a3 a3 a3 a3 a4", "S! S! S! TS S! S! S! TS S! S! S! TS T"),
+    "a bare 500 whatever the format": (
+        lambda f, r: DOWN, "a1 a1 a1 a1 a1", "S! S! S! T! S!"),
+    "a bare 500 after a verdict is no sign": (
+        lambda f, r: DOWN if r == "a1" else None, "a2 a1 a1 a1 a1 a1", "S S! S! S! S! S!"),
+    "a verdict in any format ends the suspicion": (
+        lambda f, r: (DOWN if r[0] == "a" else NAMED) if f == "S" else None, "a1 a1 b1 a1 a1 a1 a1", "S! S! SO S! S! S! TS"),
     "a reply that is cut off is no prose": (
         lambda f, r: Reply("It", ONE, "length") if f == "S" else None, "a1 a2 a3 a4", "S S S S"),
 }  # fmt: skip
@@ -540,6 +554,26 @@ async def test_after_how_many_requests_a_format_is_tried_again(error, needed):
     assert sent == [*["O"] * (REPROBE_INTERVAL - 1), "S", "S", "S"]
 
 
+async def test_an_outage_that_ends_while_formats_are_compared():
+    """The verdict is that by the schema, which is used from then on; the one in plain text is counted, and is no answer."""
+    plain = Reply('{"a": 2}', ONE)
+    answers = [DOWN, DOWN, DOWN, plain, JSON, JSON]
+    endpoint = Endpoint(lambda request: answers.pop(0))
+    ask = adapt(endpoint, learned_limits())
+    for _ in range(3):
+        with pytest.raises(ModelUnavailableError):
+            await ask(judging_request(1))
+    reply = await ask(judging_request(1))
+    assert (reply.text, reply.usage.calls, reply.usage.output_tokens, reply.usage.answer_tokens) == (
+        JSON.text,
+        2,
+        20,
+        ONE.answer_tokens,
+    )
+    await ask(judging_request(2))
+    assert endpoint.requested_formats == ["json_schema"] * 3 + ["text", "json_schema", "json_schema"]
+
+
 async def test_only_the_latest_schemas_are_remembered():
     """Of 65 refused schemas the first is asked for again."""
     schemas = [chr(n) for n in range(0x100, 0x100 + MAX_SCHEMAS + 1)]
@@ -548,8 +582,31 @@ async def test_only_the_latest_schemas_are_remembered():
     def answer(letter, text):
         return NAMED if letter == "S" and text[0] != "!" else None
 
-    assert await attempts(answer, [*worked, *(f"{each}1" for each in schemas)], capabilities=session) == ["S", *["SO"] * len(schemas)]
+    assert await attempts(answer, [*worked, *(f"{each}1" for each in schemas)], capabilities=session) == [
+        "S",
+        *["SO"] * len(schemas),
+    ]
     assert await attempts(answer, [f"{schemas[n]}2" for n in (1, -1, 0)], capabilities=session) == ["O", "O", "SO"]
+
+
+def test_what_is_restored_is_bounded():
+    """64 schemas that were refused, 64 that fell back, and 64 requests of one of these."""
+    keys = [f"{n:016x}" for n in range(100)]
+    known = {"works": True, "refused_schemas": keys, "fallback_requests": {"one": keys, **dict.fromkeys(keys[:62], ["x"])}}
+    session = EndpointCapabilities()
+    session.restore({"m": {"adaptations": ["seed"], "formats": {"json_schema": known}}})
+    restored = session.as_data()["m"]["formats"]["json_schema"]
+    assert restored == {"works": True, "refused_schemas": keys[36:], "fallback_requests": restored["fallback_requests"]}
+    assert {schema: len(requests) for schema, requests in restored["fallback_requests"].items()} == {
+        "one": 64,
+        **dict.fromkeys(keys[:62], 1),
+    }
+    session.restore({"m": {"adaptations": ["seed", "system"], "formats": {"json_schema": {**known, "works": False}}}})
+    more = {"works": False, "refused_schemas": [], "fallback_requests": {"two": ["y"], "three": ["z"]}}
+    session.restore({"m": {"adaptations": [], "formats": {"json_schema": more}}})
+    restored = session.as_data()["m"]
+    assert (restored["adaptations"], restored["formats"]["json_schema"]["works"]) == (["seed", "system"], True)
+    assert list(restored["formats"]["json_schema"]["fallback_requests"]) == [*keys[:62], "two", "three"]
 
 
 @pytest.mark.parametrize(
