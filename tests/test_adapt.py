@@ -1,5 +1,6 @@
 """Requests adapted to what a model accepts: how refusals are recognised, what is tried instead, and what is remembered."""
 
+import json
 import logging
 from dataclasses import replace
 from functools import reduce
@@ -12,6 +13,7 @@ from redraft.middleware import EndpointCapabilities
 from redraft.middleware.adapt import MAX_SCHEMAS, MIN_FAILURES, REPROBE_INTERVAL, adapt
 from redraft.middleware.messages import start_with_user, fold_later_system, fold_system, merge_adjacent
 from redraft.middleware.endpoint_errors import refused_part
+from redraft.models.openai_chat import request_body
 from redraft.protocols import Reply, Request
 from redraft.usage import Usage
 from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
@@ -285,6 +287,56 @@ async def test_several_refusals_in_a_row_are_all_adapted_to():
     assert (await ask(CHAT)).usage.calls == 5
     assert it.adaptations == ["max_tokens", "temperature", "seed", "system"]
     assert (await ask(CHAT)).usage.calls == 1
+
+
+def unsupported(name):
+    return f"Unsupported parameter: '{name}' is not supported with this model."
+
+
+FIELDS = ("max_tokens", "max_completion_tokens", "temperature", "seed", "top_logprobs")
+ALL_SENT = {"max_tokens", "temperature", "seed", "top_logprobs"}
+REFUSED_PARAMETERS = {  # fields that the endpoint refuses, with its words; what is sent in turn; what is remembered
+    "max_tokens": (
+        {"max_tokens": unsupported("max_tokens")},
+        [ALL_SENT - {"max_tokens"} | {"max_completion_tokens"}],
+        ["max_tokens"],
+    ),
+    "any limit": (
+        {name: unsupported(name) for name in ("max_tokens", "max_completion_tokens")},
+        [ALL_SENT - {"max_tokens"} | {"max_completion_tokens"}, ALL_SENT - {"max_tokens"}],
+        ["max_tokens", "max_completion_tokens"],
+    ),
+    "temperature": ({"temperature": unsupported("temperature")}, [ALL_SENT - {"temperature"}], ["temperature"]),
+    "seed": ({"seed": unsupported("seed")}, [ALL_SENT - {"seed"}], ["seed"]),
+    "logprobs": ({"top_logprobs": "logprobs are not available"}, [ALL_SENT - {"top_logprobs"}], ["logprobs"]),
+    "seed and temperature": (
+        {"seed": unsupported("seed"), "temperature": unsupported("temperature")},
+        [ALL_SENT - {"seed"}, ALL_SENT - {"seed", "temperature"}],
+        ["seed", "temperature"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("refused", "sent", "remembered"), REFUSED_PARAMETERS.values(), ids=REFUSED_PARAMETERS)
+async def test_what_is_sent_after_a_parameter_was_refused(refused, sent, remembered):
+    """The request without it at once, and so are all later ones of that model, also in another process; others are as before."""
+
+    def answer(request):
+        body = request_body("m", request)
+        fields = {name for name in FIELDS if body.get(name) is not None}
+        bodies.append(fields)
+        return next((refusal(words) for name, words in refused.items() if name in fields), Reply("fine", ONE))
+
+    bodies, session = [], EndpointCapabilities()
+    for model in ("m", "m", "other"):
+        await adapt(Endpoint(answer), session.for_model(model))(replace(CHAT, top_logprobs=5))
+    assert bodies == [ALL_SENT, *sent, sent[-1], ALL_SENT, *sent]
+    assert session.for_model("m").adaptations == remembered
+    later = EndpointCapabilities()
+    later.restore(json.loads(json.dumps(session.as_data())))
+    bodies.clear()
+    await adapt(Endpoint(answer), later.for_model("m"))(replace(CHAT, top_logprobs=5))
+    assert bodies == [sent[-1]]
 
 
 async def test_an_unsuccessful_adaptation_is_not_remembered():
