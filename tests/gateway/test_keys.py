@@ -12,7 +12,7 @@ from datetime import datetime
 from hashlib import sha256
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from require import as_root
 
@@ -379,6 +379,8 @@ def test_anonymous_callers_have_no_budget(tmp_path, store):
         max_size=30,
     )
 )
+@example([(100, 6, 1.0, 0), (100, 6, 1.0, 0), (1, 0, 1.0, 0)])
+@example([(100, 10, None, 6), (100, 10, None, 6), (0, 1, 0.0, 0)])
 def test_no_sequence_of_requests_exceeds_a_budget(tmp_path_factory, requests):
     """As long as requests cost at most what they reserved, spent and reserved together stay within all limits."""
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
@@ -420,8 +422,27 @@ def test_a_rate_is_limited_with_the_time_to_wait(ring, store, clock):
     assert refusal(store.count_request, caller).status == 429
 
 
+@pytest.mark.parametrize(
+    ("per_minute", "at_once", "wait"),
+    [(0.5, 1, 120.0), (1, 1, 60.0), (6, 1, 10.0), (7, 1, 50 / 7), (59, 9, 10 / 59), (60, 10, 1.0), (600, 100, 0.1)],
+)
+def test_how_many_requests_are_accepted_at_once(ring, store, clock, per_minute, at_once, wait):
+    """Those of ten seconds, at least one; then it takes exactly the time that the error says until the next one."""
+    caller = caller_with(ring, store, requests_per_minute=per_minute)
+    for _ in range(at_once):
+        store.count_request(caller)
+    error = refusal(store.count_request, caller)
+    assert (error.status, error.code, error.retry_after) == (429, "rate_limited", pytest.approx(wait))
+    clock.now += wait - 1e-6
+    assert refusal(store.count_request, caller).retry_after == pytest.approx(1e-6, abs=1e-7)
+    clock.now += 2e-6
+    store.count_request(caller)
+
+
 @settings(max_examples=30)
 @given(st.lists(st.floats(0, 30), max_size=100), st.floats(0.5, 600))
+@example([0.0] * 11 + [0.5, 0.5] * 10, 60.0)
+@example([0.0] * 3 + [119.0, 1.0], 0.5)
 def test_no_pattern_of_requests_exceeds_a_rate(tmp_path_factory, pauses, rate):
     """In any time, at most the rate times that time plus ten seconds, or one request, are accepted."""
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
