@@ -346,6 +346,58 @@ def test_what_runs_inside_has_no_descriptor_of_ours(sandbox, run):
                 assert process.wait().stdout == "{0: 'c', 1: 'p', 2: 'p'}\n"
 
 
+def test_the_limits_that_the_kernel_enforces(sandbox, run):
+    """Programs and tools have the same: whole seconds of CPU time, with two to spare, and no core files or locked memory."""
+    names = ("AS", "CORE", "CPU", "FSIZE", "MEMLOCK", "MSGQUEUE", "NOFILE")
+    program = f"import resource\nprint(*[resource.getrlimit(getattr(resource, 'RLIMIT_' + n)) for n in {names}])"
+    limits = Limits(cpu_seconds=3.7, memory_bytes=200 * 2**20, open_files=20, file_bytes=12_345)
+    expected = " ".join(str((n, n)) for n in (200 * 2**20, 0, 5, 12_345, 0, 0, 20)) + "\n"
+    assert sandbox.run_tool(["python", "-c", program], limits=limits).stdout == expected
+    with sandbox.start(run, program, limits) as process:
+        assert process.wait().stdout == expected
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "kept", "status"),
+    [
+        (10, 0, 10, "exited"),
+        (10, 10, 10, "exited"),
+        (11, 0, 10, "exited"),
+        (0, 11, 0, "exited"),
+        (2**20, 0, 10, "exited"),  # sixteen times what a pipe holds
+        (2**20 - 7, 7, 10, "exited"),
+        (2**20 + 1, 0, 10, "output"),
+        (2**20 - 7, 8, 10, "output"),
+    ],
+)
+def test_how_much_output_is_kept(namespaces, out, err, kept, status):
+    """The first bytes of each stream; it says whether there were more. A flood ends the process, however small the limit is."""
+    program = f"import os\nfor n, size in ((1, {out}), (2, {err})):\n    while size: size -= os.write(n, b'x' * size)"
+    execution = namespaces.run_tool(["python", "-c", program], limits=Limits(output_bytes=10))
+    assert (execution.status, execution.stdout, execution.stderr) == (status, "x" * kept, "x" * min(err, 10))
+    assert execution.truncated == (out > 10 or err > 10)
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        (0, ("exited", 0, None)),
+        (123, ("exited", 123, None)),
+        (124, ("memory", 124, None)),
+        (125, ("exited", 125, None)),
+        (128, ("exited", 128, None)),
+        (129, ("crashed", None, 1)),  # as launchers report a signal
+        (192, ("crashed", None, 64)),
+        (193, ("exited", 193, None)),
+        (255, ("exited", 255, None)),
+    ],
+)
+def test_what_an_exit_code_means(namespaces, code, end):
+    """Those of launchers, and that of an interpreter without memory."""
+    execution = namespaces.run_tool(["python", "-c", f"import os; os._exit({code})"])
+    assert (execution.status, execution.exit_code, execution.signal) == end
+
+
 def test_tools(sandbox):
     """A tool gets input, files and arguments, and may start programs."""
     program = "import sys, os\nprint(sys.argv[1:], sys.stdin.read(), open('folder/file').read(), os.path.exists(sys.argv[1]))"
