@@ -25,6 +25,8 @@ from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.refining import gateway_error
 from redraft.gateway.responses_wire import ResponsesWire
+from redraft.gateway.upstream_errors import error_from_reply
+from redraft.models.openai_responses import parse_error_body
 
 from .running import PROMPT, config_for, http_client, running
 
@@ -189,3 +191,27 @@ async def test_what_a_client_is_told_on_every_route(faults, tmp_path, fault):
                     if is_stream and model == "refine/fast":
                         expected = ("stream", kind, code, None)
                     assert seen == expected, (model, wire, is_stream)
+
+
+STATUSES = {  # of a reply of a model, with a wait of 7 seconds; the status, the code, the wait, whether to try again
+    **{status: (502, "upstream_redirect", None, None) for status in (300, 301, 308, 399)},
+    400: (400, "invalid_request", None, None),
+    **{status: (502, "upstream_authentication", None, False) for status in (401, 403)},
+    402: (502, "upstream_quota", None, False),
+    404: (404, "not_found", None, None),
+    **{status: (504, "upstream_timeout", None, None) for status in (408, 504)},
+    413: (413, "request_too_large", None, None),
+    **{status: (400, "invalid_request", None, None) for status in (405, 406, 410, 418, 451, 499)},
+    422: (422, "unprocessable_request", None, None),
+    **{status: (503, "upstream_overloaded", 7, None) for status in (409, 424, 425, 498, 503, 529)},
+    429: (429, "upstream_rate_limit", 7, None),
+    **{status: (502, "upstream_error", 7, None) for status in (500, 501, 502, 520, 599)},
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_what_the_status_of_a_model_becomes(status):
+    """A client's own mistakes keep their status, whatever the words; no other 4xx looks as if it were about the client's key."""
+    failure = error_from_reply("tiny", status, parse_error_body(b'{"error": {"message": "the words"}}'), {"retry-after": "7"})
+    assert (failure.status, failure.code, failure.retry_after, failure.should_retry) == STATUSES[status]
+    assert "the words" in failure.message or status < 400 or status in {401, 403}
