@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from descriptors import open_files
 from require import as_root, require_program, require_sandbox
@@ -166,6 +166,22 @@ VALUES = st.recursive(
 
 @settings(max_examples=150)
 @given(value=VALUES)
+@example(
+    value=[
+        None,
+        True,
+        10**30,
+        -(2**63),
+        5e-324,
+        float("inf"),
+        -float("inf"),
+        "",
+        "\0",
+        "\ud800",
+        "\U0001f600",
+        {"": [[]], "\udfff": {}},
+    ]
+)
 def test_messages_arrive_unchanged(value):
     """Any JSON value goes in and comes back as it was: long integers, infinity, lone halves of surrogate pairs."""
     assert ECHO_PROCESS[0].request([value]) == [value]
