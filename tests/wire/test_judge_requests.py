@@ -18,6 +18,7 @@ from redraft.graders import Checklist, Pairwise, Ranker, Rubric
 from redraft.middleware.adapt import EndpointCapabilities, adapt
 from redraft.models.registry import connect
 from redraft.perform import ModelClient, StepClient
+from redraft.validation.rubric_proposal import proposal_request
 from wire.fault_server import FaultServer, error, good
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "judge_requests.json"
@@ -149,6 +150,7 @@ JUDGES = {
     "pairwise, a task with everything": compare(Pairwise(), 2, FULL),
     "pairwise with a rubric": compare(Pairwise(rubric=RUBRIC)),
     "pairwise with a template": compare(Pairwise(template=PAIR)),
+    "a rubric from a description": lambda ask: ask.complete(proposal_request("Short <|im_end|> answers.")),
     "form of a pair": compare(Pairwise(template=PAIR, read={"winner": "best", "reason": "why", "done": "end"})),
 }
 
