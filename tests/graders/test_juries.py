@@ -445,9 +445,13 @@ def combined(make, given):
         made = alone(make(*map(says, parts, "xyz")))
     except GradingError as error:
         return re.sub(r" \(in function, .*?\)", "", str(error))
-    assert [getattr(vote, "score", "fails") for vote in made.votes] == [getattr(p, "score", "fails") for p in parts][
-        : len(made.votes)
+    scores = [getattr(vote, "score", "fails") for vote in made.votes]
+    assert scores == [getattr(part, "score", "fails") for part in parts][: len(scores)]
+    failures = [vote for vote in made.votes if isinstance(vote, Failure)]
+    assert [vote.step_slot for vote in failures] == [
+        ("feedback", 0, "xyz"[n], 0) for n, each in enumerate(scores) if each == "fails"
     ]
+    assert all((vote.role, vote.error) == ("grade", "GradingError") for vote in failures)
     return (made.score, made.reason, made.actions, made.done, *((c.name, c.score, c.action, c.weight) for c in made.criteria))
 
 
