@@ -455,6 +455,20 @@ def test_files_of_tools_stay_in_the_folder(name):
         Sandbox("unsafe").run_tool(["python", "-c", ""], files={name: b""})
 
 
+RANGES = {
+    "memory_bytes": (64 * 2**20, 2**48),
+    "threads": (1, 10_000),
+    "open_files": (16, 10_000),
+    "file_bytes": (0, 2**48),
+    "disk_bytes": (4096, 2**48),
+    "inodes": (2, 10**7),
+    "output_bytes": (0, 2**30),
+    "frame_bytes": (1024, 2**30),
+    "cpu_seconds": (1, 86_400),
+    "wall_seconds": (1, 86_400),
+}
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
@@ -465,12 +479,21 @@ def test_files_of_tools_stay_in_the_folder(name):
         (dict(threads=0), "threads must be"),
         (dict(open_files=3), "open_files must be"),
         (dict(inodes=True), "inodes must be"),
+        *((dict([(name, value)]), f"{name} must be") for name, ends in RANGES.items() for value in (ends[0] - 1, ends[1] + 1)),
     ],
 )
 def test_invalid_limits(limits, message):
     """A limit out of range is an error that names it."""
     with pytest.raises(ConfigError, match=message):
         Limits(**limits)
+
+
+def test_valid_limits():
+    """The ends of each range are in it. By the clock a process has twice its CPU time and five seconds, unless it is said."""
+    for name, ends in RANGES.items():
+        assert [getattr(Limits(**{name: value}), name) for value in ends] == list(ends)
+    assert (Limits().wall, Limits(cpu_seconds=0.5).wall, Limits(wall_seconds=0.1).wall) == (25.0, 6.0, 0.1)
+    assert Limits() == Limits(10.0, None, 2**29, 64, 64, 2**24, 2**25, 1000, 2**20, 2**23)
 
 
 @pytest.mark.parametrize(
