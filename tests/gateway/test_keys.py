@@ -367,6 +367,19 @@ def test_anonymous_callers_have_no_budget(tmp_path, store):
     assert store._database.used_at() == {}
 
 
+@pytest.mark.parametrize(
+    ("cost", "nanodollars"), [(0.0, 0), (1e-12, 1), (1e-9, 1), (1.2e-9, 2), (2.5e-9, 3), (0.1, 10**8), (0.1000000001, 100_000_001)]
+)
+def test_amounts_are_rounded_up(ring, store, cost, nanodollars):
+    """To a nanodollar, where they are reserved and where they are spent: what costs little is not free."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    reservation = store.reserve(caller, cost=cost, calls=1)
+    [key] = ring.stored_keys()
+    assert (ring.spending_today(key).reserved, ring.spending_today(key).spent) == (nanodollars, 0)
+    reservation.settle(Usage(calls=1, cost=cost))
+    assert (ring.spending_today(key).reserved, ring.spending_today(key).spent) == (0, nanodollars)
+
+
 @settings(max_examples=30)
 @given(
     st.lists(
