@@ -206,6 +206,14 @@ def test_the_last_message(sandbox, echo):
         process.request(None)
 
 
+def test_a_message_that_is_not_read_ends_in_time(sandbox, run):
+    """One that no pipe holds: the time of the request counts while it is written, not only that of the process."""
+    with sandbox.start(run, "import time\nwhile True: time.sleep(1)", Limits(wall_seconds=3600)) as process:
+        with pytest.raises(SandboxedProcessError) as caught:
+            process.request("x" * 500_000, timeout=0.1)
+    assert caught.value.execution.status == "wall"
+
+
 def test_a_large_message(sandbox, echo):
     """A message as large as the limit passes, a larger one is an error of the caller, a larger answer ends the process."""
     with sandbox.start(echo, None, Limits(frame_bytes=2**20)) as process:
