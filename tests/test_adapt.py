@@ -606,6 +606,22 @@ async def test_after_how_many_requests_a_format_is_tried_again(error, needed):
     assert sent == [*["O"] * (REPROBE_INTERVAL - 1), "S", "S", "S"]
 
 
+async def test_what_a_journal_is_told_of():
+    """Every change, at once, also that a verdict forgets what was refused; and not that all is as it was."""
+    session, told, changes = EndpointCapabilities(), [], []
+    session.on_change = lambda: told.append(json.dumps(session.as_data()))
+
+    def answer(letter, text):
+        return UNNAMED if letter == "S" and text != "a9" else None
+
+    for text in ("a9", "a9", "a1", "a1", "a9", "a9"):
+        told.clear()
+        await attempts(answer, [text], capabilities=session)
+        changes.append(len(told))
+        assert not told or told[-1] == json.dumps(session.as_data())
+    assert [bool(n) for n in changes] == [True, False, True, True, True, False]
+
+
 async def test_an_outage_that_ends_while_formats_are_compared():
     """The verdict is that by the schema, which is used from then on; the one in plain text is counted, and is no answer."""
     plain = Reply('{"a": 2}', ONE)
