@@ -83,6 +83,40 @@ async def test_a_caller_cannot_keep_the_others_out():
     await end([*greedy, other])
 
 
+async def test_who_gives_up_a_place_in_a_full_queue():
+    """The latest of the caller with the longest queue, for a caller whose own stays shorter than that; else who comes is refused."""
+    admission, served, clients = admission_of(concurrent=1), [], []
+    queues = []
+    for number, caller in enumerate("aaaaabbbccbd"):
+        clients.append(Client(admission, caller, served, number))
+        await settle()
+        waiting = [client for client in clients if client.state == "waiting"]
+        queues.append(" ".join(f"{client.caller}{client.number}" for client in waiting))
+    assert queues[4:] == [
+        "a1 a2 a3 a4",
+        "a1 a2 a3 b5",  # for the first of b
+        "a1 a2 b5 b6",
+        "a1 a2 b5 b6",  # a third of b is refused
+        "a1 b5 b6 c8",
+        "a1 b5 b6 c8",  # a second of c would have as long a queue as b
+        "a1 b5 b6 c8",
+        "a1 b5 c8 d11",
+    ]
+    await end(clients)
+
+
+async def test_who_was_there_before_is_not_overtaken_by_a_new_caller():
+    """A new caller counts as served when it came: it waits for one turn of the others, and not for two."""
+    admission, served = admission_of(concurrent=1), []
+    clients = [Client(admission, caller, served, number) for number, caller in enumerate("aaab")]
+    for client in (0, 1, 3, 2):
+        await settle()
+        clients[client].leave.set()
+    await settle()
+    assert [client.number for client in served] == [0, 1, 3, 2]
+    await end(clients)
+
+
 async def test_the_caller_with_the_fewest_requests_at_work_is_next():
     """A caller that holds most slots waits behind one that holds none, whoever came first."""
     admission, served = admission_of(concurrent=3), []
