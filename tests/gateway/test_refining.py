@@ -29,7 +29,7 @@ from redraft.gateway.request_options import check_requirements, request_graders,
 from redraft.gateway.responses_wire import ResponsesWire
 from redraft.models import ScriptedModel
 from redraft.protocols import Reply
-from redraft import Budget, Candidate, Task, Trace
+from redraft import Budget, Candidate, Task, Trace, with_weight
 from redraft.usage import NO_USAGE, Usage
 
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("look_up", "send")]
@@ -371,6 +371,7 @@ MOST_CALLS = [  # fields of a profile; the texts that are written at most, and t
     ({"graders": ["judge", "checklist", "words:1-5"], "settings": {"max_iterations": 1}}, 2, 3),  # (a checklist is written, too)
     ({"graders": ["jury"], "settings": {"max_iterations": 0}}, 1, 3),
     ({"graders": ["judge"], "required_graders": ("clarity",), "settings": {"max_iterations": 0}}, 1, 2),
+    ({"graders": [with_weight("judge", 1.0, repeats=3)], "settings": {"max_iterations": 0}}, 1, 3),
     ({"graders": None, "refine": "none"}, 1, 0),
 ]
 
