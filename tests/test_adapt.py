@@ -1,5 +1,6 @@
 """Requests adapted to what a model accepts: how refusals are recognised, what is tried instead, and what is remembered."""
 
+import json
 import logging
 from dataclasses import replace
 from functools import reduce
@@ -9,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.middleware import EndpointCapabilities
-from redraft.middleware.adapt import MIN_FAILURES, REPROBE_INTERVAL, adapt
+from redraft.middleware.adapt import MAX_SCHEMAS, MIN_FAILURES, REPROBE_INTERVAL, adapt
 from redraft.middleware.messages import start_with_user, fold_later_system, fold_system, merge_adjacent
 from redraft.middleware.endpoint_errors import refused_part
+from redraft.models.openai_chat import request_body
 from redraft.protocols import Reply, Request
 from redraft.usage import Usage
 from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
@@ -287,6 +289,56 @@ async def test_several_refusals_in_a_row_are_all_adapted_to():
     assert (await ask(CHAT)).usage.calls == 1
 
 
+def unsupported(name):
+    return f"Unsupported parameter: '{name}' is not supported with this model."
+
+
+FIELDS = ("max_tokens", "max_completion_tokens", "temperature", "seed", "top_logprobs")
+ALL_SENT = {"max_tokens", "temperature", "seed", "top_logprobs"}
+REFUSED_PARAMETERS = {  # fields that the endpoint refuses, with its words; what is sent in turn; what is remembered
+    "max_tokens": (
+        {"max_tokens": unsupported("max_tokens")},
+        [ALL_SENT - {"max_tokens"} | {"max_completion_tokens"}],
+        ["max_tokens"],
+    ),
+    "any limit": (
+        {name: unsupported(name) for name in ("max_tokens", "max_completion_tokens")},
+        [ALL_SENT - {"max_tokens"} | {"max_completion_tokens"}, ALL_SENT - {"max_tokens"}],
+        ["max_tokens", "max_completion_tokens"],
+    ),
+    "temperature": ({"temperature": unsupported("temperature")}, [ALL_SENT - {"temperature"}], ["temperature"]),
+    "seed": ({"seed": unsupported("seed")}, [ALL_SENT - {"seed"}], ["seed"]),
+    "logprobs": ({"top_logprobs": "logprobs are not available"}, [ALL_SENT - {"top_logprobs"}], ["logprobs"]),
+    "seed and temperature": (
+        {"seed": unsupported("seed"), "temperature": unsupported("temperature")},
+        [ALL_SENT - {"seed"}, ALL_SENT - {"seed", "temperature"}],
+        ["seed", "temperature"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("refused", "sent", "remembered"), REFUSED_PARAMETERS.values(), ids=REFUSED_PARAMETERS)
+async def test_what_is_sent_after_a_parameter_was_refused(refused, sent, remembered):
+    """The request without it at once, and so are all later ones of that model, also in another process; others are as before."""
+
+    def answer(request):
+        body = request_body("m", request)
+        fields = {name for name in FIELDS if body.get(name) is not None}
+        bodies.append(fields)
+        return next((refusal(words) for name, words in refused.items() if name in fields), Reply("fine", ONE))
+
+    bodies, session = [], EndpointCapabilities()
+    for model in ("m", "m", "other"):
+        await adapt(Endpoint(answer), session.for_model(model))(replace(CHAT, top_logprobs=5))
+    assert bodies == [ALL_SENT, *sent, sent[-1], ALL_SENT, *sent]
+    assert session.for_model("m").adaptations == remembered
+    later = EndpointCapabilities()
+    later.restore(json.loads(json.dumps(session.as_data())))
+    bodies.clear()
+    await adapt(Endpoint(answer), later.for_model("m"))(replace(CHAT, top_logprobs=5))
+    assert bodies == [sent[-1]]
+
+
 async def test_an_unsuccessful_adaptation_is_not_remembered():
     """For an endpoint that always refuses each adaptation is tried once, the error counts every call, and nothing is remembered."""
     endpoint, it = Endpoint(lambda request: refusal(ALTERNATE)), learned_limits()
@@ -447,18 +499,182 @@ async def test_an_outage_at_the_start_is_no_refusal():
     assert endpoint.requested_formats == [*["text"], *["json_schema"] * 10]
 
 
-async def test_a_refused_format_is_tried_again_at_times():
-    """A server that begins to support schemas is asked by schema again."""
-    able = False
-    endpoint = Endpoint(lambda r: JSON if able or r.format == "text" else refusal("response_format is not supported"))
-    ask = adapt(endpoint, learned_limits())
-    for n in range(REPROBE_INTERVAL):
-        await ask(judging_request(n))
-    assert endpoint.requested_formats.count("json_schema") == 1
+NAMED, UNNAMED = refusal("response_format is not supported"), refusal("Bad Request")
+DOWN = refusal("Internal Server Error", 500, ModelUnavailableError)
+LETTERS = {"json_schema": "S", "json_object": "O", "text": "T"}
+
+
+async def attempts(answer, requests, *, models=("m",), capabilities=None):
+    """The formats in which each request is sent, as letters: of S a schema, of O an object, of T text.
+
+    `requests` are texts such as "a1": the schema, and what is judged. `answer` tells what the endpoint answers to a letter and such
+    a text: None for a verdict, or an error or a reply. The models take turns. "!" stands for an error that is raised.
+    """
+    session = capabilities or EndpointCapabilities()
+    sent, now = [], [""]
+
+    def answer_one(request):
+        sent[-1] += LETTERS[request.format]
+        return answer(LETTERS[request.format], now[0]) or JSON
+
+    for n, text in enumerate(requests):
+        sent.append("")
+        now[0] = text
+        model = session.for_model(models[n % len(models)])
+        try:
+            await adapt(Endpoint(answer_one), model)(judging_request(int(text[1:]), text[0]))
+        except ModelUnavailableError:
+            sent[-1] += "!"
+    return sent
+
+
+FORMAT_SEQUENCES = {  # what the endpoint answers to a format and a request; requests; the formats in which each is sent
+    "refused by name: the schema is not sent again": (
+        lambda f, r: NAMED if f == "S" else None, "a1 a1 a2 a3", "SO O O O"),
+    "refused by name for three schemas: for no schema": (
+        lambda f, r: NAMED if f == "S" else None, "a1 b1 c1 d1 e1 a2", "SO SO SO O O O"),
+    "refused by name for two schemas: for these": (
+        lambda f, r: NAMED if f == "S" and r[0] in "ab" else None, "a1 b1 c1 a2 b2 c2 d1", "SO SO S O O S S"),
+    "refused by name after it has worked: for each schema alone": (
+        lambda f, r: NAMED if f == "S" and r[0] != "a" else None, "a1 b1 c1 d1 e1 b2 a2", "S SO SO SO SO O S"),
+    "two formats refused by name": (
+        lambda f, r: NAMED if f != "T" else None, "a1 a2 b1 c1 d1", "SOT T SOT SOT T"),
+    "the second format is refused by name, and the first without a reason": (
+        lambda f, r: {"S": UNNAMED, "O": NAMED}.get(f), "a1 a2 a3 a4", "SOT ST ST T"),
+    "refused without a reason: after three requests, not after three tries of one": (
+        lambda f, r: UNNAMED if f == "S" else None, "a1 a1 a1 a1 a2 a2 a3 a1 a4 b1", "SO SO SO SO SO SO SO O O O"),
+    "refused without a reason for three schemas: for no schema": (
+        lambda f, r: UNNAMED if f == "S" else None, "a1 b1 c1 d1", "SO SO SO O"),
+    "refused by name, and without a reason: three in all": (
+        lambda f, r: {"a": NAMED}.get(r[0], UNNAMED) if f == "S" else None, "a1 b1 b2 b3 c1", "SO SO SO O O"),
+    "refused without a reason after it has worked: for a schema alone": (
+        lambda f, r: UNNAMED if f == "S" and r[0] == "b" else None, "a1 b1 b2 b3 b4 c1 a2", "S SO SO SO O S S"),
+    "a verdict forgets what was refused of its schema": (
+        lambda f, r: UNNAMED if f == "S" and r[1:] != "9" else None, "a1 a2 a9 a3 a4 a1 a5 a9", "SO SO S SO SO SO O O"),
+    "a verdict does not forget what was refused of another schema": (
+        lambda f, r: UNNAMED if f == "S" and r[0] == "b" else None, "b1 b2 a1 b3 b4 a2", "SO SO S SO O S"),
+    "prose three times where text holds an object": (
+        lambda f, r: PROSE if f == "S" else None, "a1 a1 a2 a3 a4 b1", "ST ST ST ST O O"),
+    "prose for both formats": (
+        lambda f, r: PROSE if f != "T" else None, "a1 a2 a3 a4 a5 a6 a7", "ST ST ST OT OT OT T"),
+    "prose for all formats says nothing of them": (
+        lambda f, r: PROSE, "a1 a2 a3 a4 a5", "ST ST ST ST ST"),
+    "prose after a verdict says nothing of the format": (
+        lambda f, r: PROSE if f == "S" and r != "a1" else None, "a1 a2 a3 a4 a5", "S ST ST ST ST"),
+    "refused by name with 500 after it has worked: for its request": (
+        lambda f, r: refusal("json_schema is not supported", 500) if f == "S" and r != "a1" else None,
+        "a1 a2 a2 a3 a4 a5", "S SO SO SO SO O"),
+    "refused by name with 500 at first": (
+        lambda f, r: refusal("json_schema is not supported", 500) if f == "S" else None, "a1 a2", "SO O"),
+    "a bare 500 for the schema: plain text is tried after three": (
+        lambda f, r: DOWN if f == "S" else None, "a1 a1 a2 a1 a2 a1 a2 a2", "S! S! S! S! S! TS S! TS"),
+    "a bare 500 for the schema of three requests: no schema is sent": (
+        lambda f, r: DOWN if f == "S" else None, "a1 a1 a1 a1 a2 a2 a2 a2 a3 a3 a3 a3 a4", "S! S! S! TS S! S! S! TS S! S! S! TS T"),
+    "a bare 500 whatever the format": (
+        lambda f, r: DOWN, "a1 a1 a1 a1 a1", "S! S! S! T! S!"),
+    "a bare 500 after a verdict is no sign": (
+        lambda f, r: DOWN if r == "a1" else None, "a2 a1 a1 a1 a1 a1", "S S! S! S! S! S!"),
+    "a verdict in any format ends the suspicion": (
+        lambda f, r: (DOWN if r[0] == "a" else NAMED) if f == "S" else None, "a1 a1 b1 a1 a1 a1 a1", "S! S! SO S! S! S! TS"),
+    "a reply that is cut off is no prose": (
+        lambda f, r: Reply("It", ONE, "length") if f == "S" else None, "a1 a2 a3 a4", "S S S S"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "requests", "expected"), FORMAT_SEQUENCES.values(), ids=FORMAT_SEQUENCES)
+async def test_in_which_formats_requests_are_sent(answer, requests, expected):
+    """For each way in which an endpoint does not accept a format: when it is given up, for what, and what is tried instead."""
+    assert await attempts(answer, requests.split()) == expected.split()
+    assert await attempts(answer, [each for each in requests.split() for _ in "mn"], models=("m", "n")) == [
+        each for each in expected.split() for _ in "mn"
+    ]
+
+
+@pytest.mark.parametrize(("error", "needed"), [(NAMED, 1), (UNNAMED, MIN_FAILURES), (PROSE, MIN_FAILURES)])
+async def test_after_how_many_requests_a_format_is_tried_again(error, needed):
+    """The 256th request that does without it is made in all formats: a refusal changes nothing, a verdict restores the format."""
+    able, session = False, EndpointCapabilities()
+
+    def answer(letter, text):
+        return error if letter == "S" and not able else None
+
+    sent = await attempts(answer, [f"a{n}" for n in range(needed + 2 * REPROBE_INTERVAL)], capabilities=session)
+    tried = [n + 1 for n, each in enumerate(sent) if "S" in each]
+    assert tried == [*range(1, needed + 1), needed + REPROBE_INTERVAL, needed + 2 * REPROBE_INTERVAL]
     able = True
-    for n in range(3):
-        await ask(judging_request(n))
-    assert endpoint.requested_formats[-2:] == ["json_schema", "json_schema"]
+    sent = await attempts(answer, [f"a{n}" for n in range(REPROBE_INTERVAL + 2)], capabilities=session)
+    assert sent == [*["O"] * (REPROBE_INTERVAL - 1), "S", "S", "S"]
+
+
+async def test_what_a_journal_is_told_of():
+    """Every change, at once, also that a verdict forgets what was refused; and not that all is as it was."""
+    session, told, changes = EndpointCapabilities(), [], []
+    session.on_change = lambda: told.append(json.dumps(session.as_data()))
+
+    def answer(letter, text):
+        return UNNAMED if letter == "S" and text != "a9" else None
+
+    for text in ("a9", "a9", "a1", "a1", "a9", "a9"):
+        told.clear()
+        await attempts(answer, [text], capabilities=session)
+        changes.append(len(told))
+        assert not told or told[-1] == json.dumps(session.as_data())
+    assert [bool(n) for n in changes] == [True, False, True, True, True, False]
+
+
+async def test_an_outage_that_ends_while_formats_are_compared():
+    """The verdict is that by the schema, which is used from then on; the one in plain text is counted, and is no answer."""
+    plain = Reply('{"a": 2}', ONE)
+    answers = [DOWN, DOWN, DOWN, plain, JSON, JSON]
+    endpoint = Endpoint(lambda request: answers.pop(0))
+    ask = adapt(endpoint, learned_limits())
+    for _ in range(3):
+        with pytest.raises(ModelUnavailableError):
+            await ask(judging_request(1))
+    reply = await ask(judging_request(1))
+    assert (reply.text, reply.usage.calls, reply.usage.output_tokens, reply.usage.answer_tokens) == (
+        JSON.text,
+        2,
+        20,
+        ONE.answer_tokens,
+    )
+    await ask(judging_request(2))
+    assert endpoint.requested_formats == ["json_schema"] * 3 + ["text", "json_schema", "json_schema"]
+
+
+async def test_only_the_latest_schemas_are_remembered():
+    """Of 65 refused schemas the first is asked for again."""
+    schemas = [chr(n) for n in range(0x100, 0x100 + MAX_SCHEMAS + 1)]
+    session, worked = EndpointCapabilities(), ["!1"]
+
+    def answer(letter, text):
+        return NAMED if letter == "S" and text[0] != "!" else None
+
+    assert await attempts(answer, [*worked, *(f"{each}1" for each in schemas)], capabilities=session) == [
+        "S",
+        *["SO"] * len(schemas),
+    ]
+    assert await attempts(answer, [f"{schemas[n]}2" for n in (1, -1, 0)], capabilities=session) == ["O", "O", "SO"]
+
+
+def test_what_is_restored_is_bounded():
+    """64 schemas that were refused, 64 that fell back, and 64 requests of one of these."""
+    keys = [f"{n:016x}" for n in range(100)]
+    known = {"works": True, "refused_schemas": keys, "fallback_requests": {"one": keys, **dict.fromkeys(keys[:62], ["x"])}}
+    session = EndpointCapabilities()
+    session.restore({"m": {"adaptations": ["seed"], "formats": {"json_schema": known}}})
+    restored = session.as_data()["m"]["formats"]["json_schema"]
+    assert restored == {"works": True, "refused_schemas": keys[36:], "fallback_requests": restored["fallback_requests"]}
+    assert {schema: len(requests) for schema, requests in restored["fallback_requests"].items()} == {
+        "one": 64,
+        **dict.fromkeys(keys[:62], 1),
+    }
+    session.restore({"m": {"adaptations": ["seed", "system"], "formats": {"json_schema": {**known, "works": False}}}})
+    more = {"works": False, "refused_schemas": [], "fallback_requests": {"two": ["y"], "three": ["z"]}}
+    session.restore({"m": {"adaptations": [], "formats": {"json_schema": more}}})
+    restored = session.as_data()["m"]
+    assert (restored["adaptations"], restored["formats"]["json_schema"]["works"]) == (["seed", "system"], True)
+    assert list(restored["formats"]["json_schema"]["fallback_requests"]) == [*keys[:62], "two", "three"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import re
 
 import pytest
 
@@ -77,11 +78,71 @@ async def test_retry_repeats_temporary_errors_and_counts_every_call():
     assert asked == [0.25, 0.5]
 
 
-async def test_retry_waits_at_least_as_long_as_the_server_asked():
-    """Retry-After takes precedence over the jitter."""
+def failing(kind=RateLimitError, **more):
+    flags = {name: more.pop(name) for name in ("empty", "has_unknown_end", "endpoint_responsive") if name in more}
+    error = rate_limited(kind, **{"retryable": True, **more})
+    for name, value in flags.items():
+        setattr(error, name, value)
+    return error
+
+
+SLOW = dict(kind=ModelTimeoutError, endpoint_responsive=True)
+EMPTY, ODD_END = dict(kind=BadResponseError, empty=True), dict(kind=BadResponseError, has_unknown_end=True)
+RETRIES = {  # what fails; settings; the waits, with a jitter of a half; the words that the last error has, or None for an answer
+    "one failure": ([{}], {}, [0.25], None),
+    "three failures": ([{}] * 3, {}, [0.25, 0.5, 1.0], None),
+    "four failures": ([{}] * 4, {}, [0.25, 0.5, 1.0], "no"),
+    "one attempt": ([{}], {"attempts": 1}, [], "no"),
+    "eight attempts": ([{}] * 7, {"attempts": 8}, [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0], None),
+    "delays of one's own": ([{}] * 4, {"attempts": 5, "base_delay": 2.0, "max_delay": 5.0}, [1.0, 2.0, 2.5, 2.5], None),
+    "a wait that is asked for": ([{"retry_after": 7}], {}, [7.25], None),
+    "a wait of zero that is asked for": ([{"retry_after": 0.0}, {}], {}, [0.25, 0.5], None),
+    "a wait as long as the longest": ([{"retry_after": 9}], {"max_wait": 9.0}, [9.25], None),
+    "a wait that is too long": (
+        [{}, {"retry_after": 9.1}],
+        {"max_wait": 9.0},
+        [0.25],
+        r"no (the endpoint asks to wait 9.1 s, until TIME)",
+    ),
+    "no chance": ([{"retryable": False}], {}, [], "no"),
+    "an empty answer": ([EMPTY], {}, [0.25], None),
+    "two empty answers": ([EMPTY] * 2, {}, [0.25], "no"),
+    "an empty answer after another failure": ([{}, EMPTY], {}, [0.25], "no"),
+    "two unknown ends": ([ODD_END] * 2, {}, [0.25], "no"),
+    "an unreadable body three times": ([{"kind": BadResponseError}] * 3, {}, [0.25, 0.5, 1.0], None),
+    "two timeouts of a busy endpoint": ([SLOW] * 2, {}, [0.25, 0.5], None),
+    "three timeouts of a busy endpoint": (
+        [SLOW] * 3,
+        {},
+        [0.25, 0.5],
+        "no (it timed out 3 times while the endpoint answered other calls)",
+    ),
+    "three timeouts of an endpoint that answers nobody": ([{"kind": ModelTimeoutError}] * 3, {}, [0.25, 0.5, 1.0], None),
+    "one timeout of a busy endpoint, then no chance": (
+        [SLOW, {"retryable": False}],
+        {},
+        [0.25],
+        "no (it timed out once while the endpoint answered other calls)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("failures", "settings", "waits", "words"), RETRIES.values(), ids=RETRIES)
+async def test_when_calls_are_repeated(failures, settings, waits, words):
+    """How often and after which waits; every attempt is counted, in the answer or in the last error."""
     sleep, asked = recorded_sleep()
-    await retry(scripted_call(rate_limited(retry_after=7), Reply("ok", ONE)), sleep=sleep, jitter=lambda: 0.0)(ASK)
-    assert asked == [7]
+    errors = [failing(**each) for each in failures]
+    work = retry(scripted_call(*errors, Reply("ok", ONE)), sleep=sleep, jitter=lambda: 0.5, **settings)(ASK)
+    if words is None:
+        usage = (await work).usage
+    else:
+        with pytest.raises(ModelError) as caught:
+            await work
+        assert caught.value is errors[-1]
+        assert re.sub("until [^)]+", "until TIME", str(caught.value)) == words
+        usage = caught.value.usage
+    assert asked == waits
+    assert (usage.calls, usage.retried_calls) == (len(waits) + 1, len(waits))
 
 
 @pytest.mark.parametrize(
@@ -107,26 +168,6 @@ async def test_a_failed_connection_is_no_call_and_the_next_attempt_no_retry():
     away = [ModelUnavailableError("cannot be reached", retryable=True) for _ in range(2)]
     reply = await retry(scripted_call(*away, Reply("ok", ONE)), sleep=sleep)(ASK)
     assert (reply.usage.calls, reply.usage.retried_calls) == (1, 0)
-
-
-@pytest.mark.parametrize(("empty", "calls"), [(True, 2), (False, 4)])
-async def test_retry_repeats_an_unreadable_body_like_a_500_and_an_empty_answer_once(empty, calls):
-    """A proxy may recover soon; a model with an empty answer is not retried for ever."""
-    sleep, asked = recorded_sleep()
-    bad = [BadResponseError("bad", retryable=True, usage=ONE) for _ in range(4)]
-    for error in bad:
-        error.empty = empty
-    with pytest.raises(BadResponseError) as caught:
-        await retry(scripted_call(*bad), sleep=sleep)(ASK)
-    assert caught.value.usage.calls == calls
-
-
-async def test_retry_raises_the_last_error_with_the_usage_of_all_attempts():
-    """It does so after the last attempt."""
-    sleep, _ = recorded_sleep()
-    with pytest.raises(RateLimitError) as caught:
-        await retry(scripted_call(*[rate_limited() for _ in range(3)]), attempts=3, sleep=sleep)(ASK)
-    assert (caught.value.usage.calls, caught.value.usage.retried_calls) == (3, 2)
 
 
 async def test_limit_runs_at_most_n_calls_at_a_time():

@@ -5,7 +5,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from redraft.code.compare import Tolerance, ValueComparer, equal_output
 
@@ -23,6 +23,11 @@ values = st.recursive(
 
 
 @given(values, values)
+@example([True, 1.0, -0.0, 10**20], [1, True, 0.0, 1e20])
+@example([1, 2], (1, 2))
+@example({"1": [1]}, {1: [1]})
+@example({"a": 1, "b": [None]}, {"b": [None], "a": 1})
+@example([math.inf, -math.inf], [math.inf, -math.inf])
 def test_without_options_it_is_the_equality_of_python(a, b):
     """Verdicts agree with those of an `assert a == b`, whatever the types."""
     assert PLAIN.equal(a, b) == (a == b)

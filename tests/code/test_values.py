@@ -10,7 +10,7 @@ from enum import IntEnum
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from redraft.code.values import MAX_DEPTH, Decoder, Encoder, ValueCodecError, decode, encode, named_tuple_maker
 
@@ -80,12 +80,35 @@ def through_json(value):
 
 
 @given(values)
+@example([None, True, 2**300, -(2**63), -0.0, math.inf, 5e-324, "", "\0", "\ud800", "\U0001f600", b"\xff", bytearray(b"\0"), 1j])
+@example(((), {}, set(), frozenset({(1, frozenset())}), deque([deque()]), {(1, "a"): {None: [()]}, 1.5: {2}}))
+@example(
+    [
+        Fraction(-1, 3),
+        Decimal("-0.10"),
+        Decimal("Infinity"),
+        dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+        dt.date.max,
+        dt.time.max,
+        dt.timedelta(-1, 1),
+    ]
+)
 def test_values_come_back_equal_and_of_the_same_type(value):
     """Every value that can be sent comes back as it was."""
     back = decode(through_json(value))
     assert back == value
     assert type(back) is type(value)
     assert exact(back)
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 1.5, "", "1", [], [[]], {}, [1, 2, 3], "9" * 5000, 10**40])
+def test_what_each_tag_may_hold(value):
+    """The value of another kind is refused, or read; nothing else is raised."""
+    for tag in TAGS:
+        try:
+            assert exact(decode({"t": tag, "v": value}))
+        except ValueCodecError:
+            continue
 
 
 @given(json_values)

@@ -60,7 +60,7 @@ async def test_requests_of_one_caller_are_served_in_order():
     await settle()
     assert [client.number for client in served] == [0, 1]
     assert (admission.active, admission.waiting) == (2, 4)
-    assert clients[6].error.status == 503 and clients[6].error.retry_after >= 1
+    assert (clients[6].error.status, clients[6].error.retry_after) == (503, 2.5)
     for client in clients[:6]:
         client.leave.set()
         await settle()
@@ -81,6 +81,40 @@ async def test_a_caller_cannot_keep_the_others_out():
     await settle()
     assert other.state == "active" and greedy[2].state == "waiting"
     await end([*greedy, other])
+
+
+async def test_who_gives_up_a_place_in_a_full_queue():
+    """The latest of the caller with the longest queue, for a caller whose own stays shorter than that; else who comes is refused."""
+    admission, served, clients = admission_of(concurrent=1), [], []
+    queues = []
+    for number, caller in enumerate("aaaaabbbccbd"):
+        clients.append(Client(admission, caller, served, number))
+        await settle()
+        waiting = [client for client in clients if client.state == "waiting"]
+        queues.append(" ".join(f"{client.caller}{client.number}" for client in waiting))
+    assert queues[4:] == [
+        "a1 a2 a3 a4",
+        "a1 a2 a3 b5",  # for the first of b
+        "a1 a2 b5 b6",
+        "a1 a2 b5 b6",  # a third of b is refused
+        "a1 b5 b6 c8",
+        "a1 b5 b6 c8",  # a second of c would have as long a queue as b
+        "a1 b5 b6 c8",
+        "a1 b5 c8 d11",
+    ]
+    await end(clients)
+
+
+async def test_who_was_there_before_is_not_overtaken_by_a_new_caller():
+    """A new caller counts as served when it came: it waits for one turn of the others, and not for two."""
+    admission, served = admission_of(concurrent=1), []
+    clients = [Client(admission, caller, served, number) for number, caller in enumerate("aaab")]
+    for client in (0, 1, 3, 2):
+        await settle()
+        clients[client].leave.set()
+    await settle()
+    assert [client.number for client in served] == [0, 1, 3, 2]
+    await end(clients)
 
 
 async def test_the_caller_with_the_fewest_requests_at_work_is_next():
@@ -131,6 +165,37 @@ async def test_a_request_cancelled_in_the_queue_leaves_it():
     clients[0].leave.set()
     await settle()
     assert [client.state for client in clients] == ["gone", "gone", "active"]
+    await end(clients)
+
+
+@pytest.mark.parametrize(
+    ("durations", "concurrent", "queue", "waiting", "seconds"),
+    [
+        ([], 1, 0, 0, 1.0),
+        ([], 1, 3, 3, 4.0),  # four turns of what a request is taken to last
+        ([], 4, 2, 2, 1.0),  # never less than a second
+        ([], 2, 2, 2, 1.5),
+        ([31.0], 1, 1, 1, 8.0),  # two turns of the mean, 1 + 0.1 x (31 - 1) seconds
+        ([31.0, 24.0], 1, 0, 0, 6.0),
+        ([31.0, 0.0], 2, 4, 4, 9.0),
+        ([591.0], 1, 0, 0, 60.0),
+        ([601.0], 1, 0, 0, 60.0),  # never more than a minute
+    ],
+)
+async def test_a_full_queue_says_how_long_it_is(durations, concurrent, queue, waiting, seconds):
+    """The mean duration of the requests so far, the latest weighing a tenth, for each that waits and oneself, by the slots."""
+    now, served = [0.0], []
+    admission = Admission(GatewayLimits(max_concurrent=concurrent, max_queue=queue), lambda: now[0])
+    for duration in durations:
+        async with admission.slot():
+            now[0] += duration
+    clients = [Client(admission, "a", served) for _ in range(concurrent + waiting)]
+    await settle()
+    refused = Client(admission, "a", served)
+    await settle()
+    assert (admission.active, admission.waiting, refused.state) == (concurrent, waiting, "refused")
+    assert refused.error.retry_after == pytest.approx(seconds)
+    assert refused.error.message == f"the gateway is busy: {waiting} requests are waiting"
     await end(clients)
 
 

@@ -50,6 +50,33 @@ def test_one_answer_is_always_given():
         memory.check("b")
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [("a", 500, True), ("b", 0, False)],  # one answer of any size, and then no room for any
+        [("", 50, True), ("", 50, True), ("", 1, False)],  # without a key: all of it
+        [("", 50, True), ("", 51, False), ("a", 50, True)],
+        [("a", 1, True), ("b", 99, True)],  # of another key: what is left
+        [("a", 1, True), ("b", 100, False)],
+        [("a", 1, True), ("a", 49, True), ("a", 1, False)],  # of the same key: no more than is left free then
+        [("a", 1, True), ("a", 50, False), ("b", 99, True)],
+        [("b", 40, True), ("a", 10, True), ("a", 20, True), ("a", 1, False), ("", 30, True)],
+    ],
+)
+def test_what_has_room(answers):
+    """Of a memory of 100 bytes: each answer is held, or refused and not counted."""
+    memory, held = AnswerMemory(100), 0
+    for key, size, has_room in answers:
+        if has_room:
+            memory.hold(key, size)
+            held += size
+            continue
+        with pytest.raises(GatewayError) as caught:
+            memory.hold(key, size)
+        assert (caught.value.status, caught.value.code, caught.value.should_retry) == (503, "overloaded", False)
+        assert memory.held == held
+
+
 @given(st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 50)), max_size=50))
 def test_what_is_freed_is_free(answers):
     """Nothing of the answers remains, also of those that were refused."""
@@ -87,7 +114,7 @@ async def test_a_client_with_retries_pays_once_for_an_answer_without_room(upstre
                 await client.chat.completions.create(model=model, messages=PROMPT)
         assert upstream.calls == calls
         assert caught.value.response.headers.get("x-should-retry") == ("false" if calls else None)
-        assert caught.value.response.headers["retry-after"]
+        assert caught.value.response.headers["retry-after"] == "2"
 
 
 def test_a_text_counts_with_its_bytes():

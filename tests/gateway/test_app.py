@@ -142,7 +142,7 @@ async def test_health_and_figures(upstream, tmp_path):
         gateway.drain()
         assert (await client.get("/readyz")).status_code == 503
         refused = await client.post("/v1/chat/completions", json={"model": "refine/fast", "messages": PROMPT})
-        assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
@@ -253,7 +253,7 @@ async def test_rate_limit_of_the_model(upstream, tmp_path):
     async with openai_client(config_for(tmp_path, server.model, settings={"retries": 0})) as client:
         with pytest.raises(openai.RateLimitError) as caught:
             await client.chat.completions.create(model="refine/fast", messages=PROMPT)
-    assert 7 <= int(caught.value.response.headers["retry-after"]) <= 9
+    assert caught.value.response.headers["retry-after"] == "7"
 
 
 async def test_schema_is_a_hard_constraint(upstream, tmp_path):

@@ -179,9 +179,9 @@ async def test_causes_that_operators_know_are_told_apart(faults, tmp_path, code)
 WAITS = [  # of a model, and those that the client is told, in whole seconds
     (error(429, "slow down, please try again in 14.5s"), "15"),
     (error(429, "slow down", {"Retry-After": "90"}), "90"),
-    (http([{"error": {"code": 429, "message": "no", "details": [{"retryDelay": "95s"}]}}], 429), "96"),
+    (http([{"error": {"code": 429, "message": "no", "details": [{"retryDelay": "95s"}]}}], 429), "95"),
     (error(503, "loading", estimated_time=70), "70"),
-    (error(429, "slow down", {"x-ratelimit-reset-tokens": "1m35s"}), "96"),
+    (error(429, "slow down", {"x-ratelimit-reset-tokens": "1m35s"}), "95"),
     (error(429, "slow down"), None),
 ]
 

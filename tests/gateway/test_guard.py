@@ -309,7 +309,7 @@ async def test_large_bodies_share_a_limit(tmp_path, max_mib, size, fitting):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    guard, statuses, large = Guard(hold, config), [], b"x" * size
+    guard, statuses, waits, large = Guard(hold, config), [], [], b"x" * size
 
     async def request(body):
         headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
@@ -320,6 +320,7 @@ async def test_large_bodies_share_a_limit(tmp_path, max_mib, size, fitting):
 
         async def send(message):
             statuses.extend([message["status"]] if "status" in message else [])
+            waits.extend(value for name, value in message.get("headers", ()) if name == b"retry-after")
 
         await guard(scope, receive, send)
 
@@ -327,7 +328,7 @@ async def test_large_bodies_share_a_limit(tmp_path, max_mib, size, fitting):
     await until(lambda: waiting == fitting)
     for body in (large, large[: 64 * 1024 + 1]):
         await request(body)
-    assert statuses == [503, 503] and guard.body_bytes == fitting * size
+    assert (statuses, waits, guard.body_bytes) == ([503, 503], [b"1", b"1"], fitting * size)
     tasks += [asyncio.create_task(request(large[: 64 * 1024])) for _ in range(9)]
     await until(lambda: waiting == fitting + 9)
     release.set()

@@ -211,7 +211,7 @@ def test_a_budget_in_usd_is_reserved_and_settled(ring, store, clock):
     caller = caller_with(ring, store, usd_per_day=1.0)
     first = store.reserve(caller, cost=0.6, calls=4)
     error = refusal(store.reserve, caller, cost=0.6, calls=4)
-    assert (error.status, error.code) == (429, "budget_reserved") and error.retry_after > 0
+    assert (error.status, error.code) == (429, "budget_reserved") and error.retry_after == 5.0
     first.settle(Usage(calls=2, cost=0.1))
     store.reserve(caller, cost=0.9, calls=4).settle(Usage(calls=1, cost=0.9))
     error = refusal(store.reserve, caller, cost=0.01, calls=1)
@@ -368,6 +368,19 @@ def test_anonymous_callers_have_no_budget(tmp_path, store):
     assert store._database.used_at() == {}
 
 
+@pytest.mark.parametrize(
+    ("cost", "nanodollars"), [(0.0, 0), (1e-12, 1), (1e-9, 1), (1.2e-9, 2), (2.5e-9, 3), (0.1, 10**8), (0.1000000001, 100_000_001)]
+)
+def test_amounts_are_rounded_up(ring, store, cost, nanodollars):
+    """To a nanodollar, where they are reserved and where they are spent: what costs little is not free."""
+    caller = caller_with(ring, store, usd_per_day=1.0)
+    reservation = store.reserve(caller, cost=cost, calls=1)
+    [key] = ring.stored_keys()
+    assert (ring.spending_today(key).reserved, ring.spending_today(key).spent) == (nanodollars, 0)
+    reservation.settle(Usage(calls=1, cost=cost))
+    assert (ring.spending_today(key).reserved, ring.spending_today(key).spent) == (0, nanodollars)
+
+
 LIMITS = {"usd_per_day": 2.0, "calls_per_day": 20, "usd_per_month": 3.0, "calls_per_month": 30}
 PART = NANO // 128  # of a dollar: it and its multiples are exact
 
@@ -450,14 +463,33 @@ def test_a_rate_is_limited_with_the_time_to_wait(ring, store, clock):
     for _ in range(10):
         store.count_request(caller)
     error = refusal(store.count_request, caller)
-    assert error.status == 429 and 0 < error.retry_after <= 1
+    assert (error.status, error.retry_after) == (429, 1.0)
     clock.now += error.retry_after
     store.count_request(caller)
     assert refusal(store.count_request, caller).status == 429
 
 
+@pytest.mark.parametrize(
+    ("per_minute", "at_once", "wait"),
+    [(0.5, 1, 120.0), (1, 1, 60.0), (6, 1, 10.0), (7, 1, 50 / 7), (59, 9, 10 / 59), (60, 10, 1.0), (600, 100, 0.1)],
+)
+def test_how_many_requests_are_accepted_at_once(ring, store, clock, per_minute, at_once, wait):
+    """Those of ten seconds, at least one; then it takes exactly the time that the error says until the next one."""
+    caller = caller_with(ring, store, requests_per_minute=per_minute)
+    for _ in range(at_once):
+        store.count_request(caller)
+    error = refusal(store.count_request, caller)
+    assert (error.status, error.code, error.retry_after) == (429, "rate_limited", pytest.approx(wait))
+    clock.now += wait - 1e-6
+    assert refusal(store.count_request, caller).retry_after == pytest.approx(1e-6, abs=1e-7)
+    clock.now += 2e-6
+    store.count_request(caller)
+
+
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 120).map(lambda n: n / 4), max_size=100), st.floats(0.5, 600))
+@example([0.0] * 11 + [0.5, 0.5] * 10, 60.0)
+@example([0.0] * 3 + [119.0, 1.0], 0.5)
 def test_no_pattern_of_requests_exceeds_a_rate(tmp_path_factory, pauses, rate):
     """In any time, at most the rate times that time plus ten seconds, or one request, are accepted; what is refused had no room."""
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
@@ -586,7 +618,8 @@ def test_a_full_disk_refuses_new_requests_and_charges_later(ring, store):
     blocker.execute("BEGIN IMMEDIATE")
     reservation.settle(Usage(calls=1, cost=0.1))
     error = refusal(store.reserve, caller, cost=0.5, calls=1)
-    assert error.status == 503 and str(store._database.path) not in str(error)
+    assert (error.status, error.code, error.retry_after) == (503, "budgets_unavailable", 5.0)
+    assert str(store._database.path) not in str(error)
     blocker.execute("ROLLBACK")
     blocker.close()
     store.reserve(caller, cost=0.5, calls=1).release()

@@ -242,7 +242,11 @@ async def test_answers_share_a_limit(large_answers, tmp_path, model):
     async with running(config) as (url, gateway), http_client(url) as client:
         async with slow_reader(url, {**body, "model": "refine/fast"}):
             refused = await client.post("/chat/completions", json=body)
-            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded") and refused.headers["retry-after"]
+            assert (refused.status_code, refused.json()["error"]["code"], refused.headers["retry-after"]) == (
+                503,
+                "overloaded",
+                "2",
+            )
         await until(lambda: not gateway._exchanges)
         assert (await client.post("/chat/completions", json=body)).status_code == 200
         assert gateway.answers.held == 0

@@ -24,11 +24,13 @@ from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import Profile
 from redraft.gateway.exchange import Answer, GatewayError, RequestOptions
 from redraft.gateway.profile_models import ConnectedModels
-from redraft.gateway.refining import ProfileRefiner, answer_request, gateway_error, is_side_request
+from redraft.gateway.refining import ProfileRefiner, answer_request, is_side_request, own_usage
 from redraft.gateway.request_options import check_requirements, request_graders, request_settings
 from redraft.gateway.responses_wire import ResponsesWire
 from redraft.models import ScriptedModel
 from redraft.protocols import Reply
+from redraft import Budget, Candidate, Task, Trace, with_weight
+from redraft.usage import NO_USAGE, Usage
 
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("look_up", "send")]
 
@@ -360,30 +362,43 @@ def test_a_request_to_required_graders_asks_for_no_less():
         assert request_settings(request_of(redraft={name: asked}), profile, 60.0)[name] == gets
 
 
-ERRORS = [
-    (ConfigError("x"), 400, False),
-    (AuthenticationError("x", status=401), 502, False),
-    (RateLimitError("x", status=429, retry_after=3), 429, None),
-    (ContextLengthError("x"), 400, False),
-    (ContentFilterError("x"), 400, False),
-    (ModelTimeoutError("x"), 504, False),
-    (ModelUnavailableError("x", status=503, retry_after=2), 503, None),
-    (ModelUnavailableError("x", status=404), 502, False),
-    (BudgetExhaustedError("x", limit="deadline"), 504, False),
-    (BudgetExhaustedError("x", limit="usd"), 402, False),
-    (BadResponseError("x"), 502, False),
-    (GradingError("x"), 502, False),
+MOST_CALLS = [  # fields of a profile; the texts that are written at most, and the calls that grade each
+    ({"judge": None, "settings": {"max_iterations": 2}}, 3, 0),
+    ({"graders": ["judge"], "settings": {"max_iterations": 2}}, 3, 1),
+    ({"graders": ["judge"], "settings": {"max_iterations": 0, "drafts": 3}}, 3, 1),
+    ({"graders": ["judge"], "settings": {"max_iterations": 2, "drafts": 2, "width": 3}}, 9, 1),
+    ({"graders": ["judge"], "settings": {"max_iterations": 1, "drafts": 4, "width": 2}}, 6, 1),
+    ({"graders": ["judge", "checklist", "words:1-5"], "settings": {"max_iterations": 1}}, 2, 3),  # (a checklist is written, too)
+    ({"graders": ["jury"], "settings": {"max_iterations": 0}}, 1, 3),
+    ({"graders": ["judge"], "required_graders": ("clarity",), "settings": {"max_iterations": 0}}, 1, 2),
+    ({"graders": [with_weight("judge", 1.0, repeats=3)], "settings": {"max_iterations": 0}}, 1, 3),
+    ({"graders": None, "refine": "none"}, 1, 0),
 ]
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "should_retry"), ERRORS, ids=lambda value: getattr(value, "__class__", type(value)).__name__
-)
-def test_errors(error, status, should_retry):
-    """Each error has its status, and what was paid for is never asked for again by the client's SDK."""
-    seen = gateway_error(error)
-    assert (seen.status, seen.should_retry, seen.retry_after) == (status, should_retry, getattr(error, "retry_after", None))
-    assert gateway_error(error, has_text=True).should_retry is False
+@pytest.mark.parametrize(("fields", "texts", "grades"), MOST_CALLS)
+def test_how_many_calls_a_request_may_need(fields, texts, grades):
+    """For the budget of a key: each text is written, and graded by each call; a budget of the profile is a limit of its own."""
+    fields = {"judge": ScriptedModel([]), **fields}
+    prepared = refiner_of(ScriptedModel([]), **fields).prepare(request_of(), "t")
+    assert (prepared.max_calls, len(prepared.grading_calls)) == (texts * (1 + grades), grades)
+    settings = {**fields.get("settings", {}), "budget": Budget(calls=7)}
+    assert refiner_of(ScriptedModel([]), **{**fields, "settings": settings}).prepare(request_of(), "t").max_calls == 7
+
+
+def test_the_usage_of_an_answer_is_that_of_the_call_that_wrote_it():
+    """Also if the editor repaired it, once or again, which takes no call."""
+    written, paid = Usage(1, 50, 5), Usage(1, 60, 6)
+    records = (
+        Candidate(0, "a", role="generate", usage=written),
+        Candidate(1, "b", 0, role="repair"),
+        Candidate(2, "c", 1, role="repair"),
+        Candidate(3, "d", 2, role="repair", usage=paid),
+        Candidate(4, "e", 3, role="refine"),
+        Candidate(5, "f", role="repair"),
+    )
+    trace = Trace(Task("q"), records=records)
+    assert [own_usage(trace, each) for each in records] == [written, written, written, paid, NO_USAGE, NO_USAGE]
 
 
 @pytest.mark.parametrize("mistake", [{"graders": ["wordz:1"]}, {"settings": {"max_iterations": -1}}, {"model": "gpt-4o"}])

@@ -81,6 +81,7 @@ async def test_a_request_that_the_end_of_the_gateway_cut_off_is_found(faults, tm
         reply = await request
         facts = gateway.store.find(reply.headers["x-redraft-trace-id"]).facts
     assert (reply.status_code, facts.status, facts.error) == (503, 503, "shutting_down")
+    assert (reply.headers["retry-after"], reply.headers.get("x-should-retry")) == ("5", None)
 
 
 async def test_requests_with_one_idempotency_key_have_the_id_of_the_run(faults, tmp_path):

@@ -269,6 +269,69 @@ async def test_two_ties_agree():
     assert (comparison.ties, comparison.reason, comparison.consistent) == (((0, 1),), "because", True)
 
 
+CHANGED = ORDER_CHANGED_NOTE
+A, B, C = "abc"
+PAIRS = {  # what a judge says of each pair in each order: the winner, the reason, what to change, done; the whole comparison
+    "both orders": ({A + B: (A, "x", ["1"], True), B + A: (A, "x", ["1"], True)}, ((0, 1), "x", ("1",), True, ())),
+    "the second": ({A + B: (B, "x", ["1"], True), B + A: (B, "y", ["2"], False)}, ((1, 0), "x; y", ("1", "2"), False, ())),
+    "no reasons": ({A + B: (A, "", [], None), B + A: (A, "", [], None)}, ((0, 1), "", (), None, ())),
+    "one reason": ({A + B: (A, "", [], None), B + A: (A, "y", [], True)}, ((0, 1), "y", (), True, ())),
+    "ties": ({A + B: ("tie", "x", [], True), B + A: ("tie", "y", [], True)}, ((0, 1), "x; y", (), True, ((0, 1),))),
+    "changed": ({A + B: (A, "x", ["1"], True), B + A: (B, "y", ["1"], True)}, ((0, 1), f"{CHANGED}; x; y", ("1",), True, ((0, 1),))),
+    "changed without reasons": ({A + B: (B, "", [], None), B + A: (A, "", [], None)}, ((0, 1), CHANGED, (), None, ((0, 1),))),
+    "changed to a tie": ({A + B: (B, "x", [], None), B + A: ("tie", "x", [], None)}, ((0, 1), f"{CHANGED}; x", (), None, ((0, 1),))),
+    "three in order": (
+        {B + A: (B, "ba", ["1"], True), C + A: (C, "ca", ["2"], False), C + B: (C, "cb", ["3"], True)},
+        ((2, 1, 0), "ca; cb", ("2", "3"), False, ()),
+    ),
+    "three, done as far as the best": (
+        {A + B: (A, "ab", [], True), A + C: (A, "ac", [], True), C + B: (C, "cb", ["3"], False)},
+        ((0, 2, 1), "ab; ac", (), True, ()),
+    ),
+    "three, two tie for the best": (
+        {A + B: ("tie", "ab", ["1"], None), A + C: (A, "ac", ["2"], None), B + C: (B, "bc", ["3"], None)},
+        ((0, 1, 2), "ac", ("2",), None, ((0, 1),)),
+    ),
+    "three that tie": (
+        {pair: ("tie", pair, [pair], True) for pair in ("ab", "ac", "bc")},
+        ((0, 1, 2), "ab; ac", ("ab", "ac"), True, ((0, 1, 2),)),
+    ),
+    "three, one pair changes with the order": (
+        {A + B: (A, "ab", [], None), B + A: (B, "ba", [], None), C + A: (C, "ca", [], None), C + B: (C, "cb", [], None)},
+        ((2, 0, 1), f"{CHANGED} in 1 of 3 pairs; ca; cb", (), None, ((0, 1),)),
+    ),
+    "three, all change with the order": (
+        {pair: (pair[0], f"of {pair}", [pair], False) for pair in ("ab", "ba", "ac", "ca", "bc", "cb")},
+        ((0, 1, 2), f"{CHANGED} in 3 of 3 pairs; of ab; of ba; of ac; of ca", ("ab", "ba", "ac", "ca"), False, ((0, 1, 2),)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("verdicts", "expected"), PAIRS.values(), ids=PAIRS)
+async def test_what_a_comparison_by_pairs_says(verdicts, expected):
+    """Ranking, reason, changes, `done` and ties of all pairs. A verdict without one of the other order is given in both."""
+    candidates = some(*sorted({letter for pair in verdicts for letter in pair}))
+
+    def answer(messages):
+        (_, one), (_, other) = shown_answers(messages)
+        winner, reason, change, done = verdicts[one + other] if one + other in verdicts else verdicts[other + one]
+        place = "tie" if winner == "tie" else "first" if winner == one else "second"
+        return verdict_json(winner=place, reason=reason, change=change, done=done)
+
+    async def verdict(first, second):
+        return await Pairwise().compare_pair(Task("q"), first, second, client(model_of(answer)))
+
+    merged = [merge_orders(await verdict(x, y), await verdict(y, x)) for x, y in combinations(candidates, 2)]
+    made = rank_by_wins(merged)
+    assert (made.ranking, made.reason, made.actions, made.done, made.ties) == expected
+    assert [vote.presentation_order for vote in made.votes] == [
+        order for x, y in combinations(range(len(candidates)), 2) for order in ((x, y), (y, x))
+    ]
+    whole = await Pairwise().compare(Task("q"), candidates, client(model_of(answer)))
+    assert (whole.ranking, whole.done, whole.ties) == (expected[0], *expected[3:])
+    assert sorted(whole.reason.split("; ")) == sorted(made.reason.split("; "))
+
+
 @pytest.mark.parametrize(("there", "back", "done"), [(True, True, True), (True, False, False), (False, False, False)])
 def test_done_needs_both_orders(there, back, done):
     """A judge that would stop in one order only does not stop."""
@@ -420,13 +483,39 @@ def test_knockout_ends_for_any_verdicts(n, most, size, random):
     assert len(rounds) <= 2 * n
 
 
-async def test_eliminated_answers_tie_by_round():
-    """An answer that reached a later round ranks higher, and the finalists are ranked."""
-    comparison = await Ranker(max_group_size=2).compare(Task("q"), some(*("x" * n for n in range(1, 8))), client(model_of(ranks())))
-    finalists = len(comparison.ranking) - sum(map(len, comparison.ties))
-    assert comparison.ranking[0] == 6
-    assert finalists >= 2
-    assert [len(group) for group in comparison.ties] == [2, 3]
+KNOCKOUTS = [  # answers, finalists at most, size of a group; the groups compared, the ranking, the ties
+    (3, 3, 3, [[0, 1, 2]], (2, 1, 0), ()),
+    (4, 3, 3, [[0, 2], [1, 3], [2, 3]], (3, 2, 0, 1), ((0, 1),)),
+    (5, 2, 2, [[0, 3], [1, 4], [2, 4], [3, 4]], (4, 3, 2, 0, 1), ((0, 1),)),
+    (1, 2, 2, [[0]], (0,), ()),
+    (7, 2, 2, [[0, 4], [1, 5], [2, 6], [3, 5], [4, 6], [5, 6]], (6, 5, 3, 4, 0, 1, 2), ((3, 4), (0, 1, 2))),
+]
+
+
+@pytest.mark.parametrize(("n", "most", "size", "groups", "ranking", "ties"), KNOCKOUTS)
+async def test_the_rounds_of_a_knockout(n, most, size, groups, ranking, ties):
+    """Later answers are better. Each group's winner advances, and an answer alone without a comparison; rounds tie."""
+    compared = []
+
+    async def contest(group):
+        compared.append([c.id for c in group])
+        return Comparison(tuple(sorted(compared[-1], reverse=True)), f"of {compared[-1]}")
+
+    made = await knockout(some(*"x" * n), most, size, contest)
+    assert (compared, made.ranking, made.ties, made.reason) == (groups, ranking, ties, f"of {groups[-1]}")
+    assert [sorted(vote.ranking) for vote in made.votes] == (groups if len(groups) > 1 else [])
+
+
+async def test_of_those_who_tie_in_a_group_the_earliest_advances():
+    """And the votes of a comparison that has votes are kept in its place."""
+
+    async def contest(group):
+        ids = tuple(c.id for c in group)
+        return Comparison(ids[::-1], ties=(ids,), votes=(Comparison(ids), Comparison(ids[::-1])))
+
+    made = await knockout(some(*"x" * 5), 2, 3, contest)
+    assert (made.ranking, made.ties) == ((1, 0, 2, 3, 4), ((0, 1), (2, 3, 4)))
+    assert [vote.ranking for vote in made.votes] == [(0, 2, 4), (4, 2, 0), (1, 3), (3, 1), (0, 1), (1, 0)]
 
 
 # --- in the loop

@@ -8,7 +8,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, Task
-from redraft.graders.judging.expectation import MIN_COVERED, expected_scores
+from redraft.errors import ConfigError
+from redraft.graders.judging.expectation import MIN_COVERED, NoExpectation, expected_score, expected_scores
 from redraft.graders.reply_form import Scale
 from redraft.models.logprobs import MAX_TOP_TOKENS, read_logprobs
 from redraft.perform import ModelClient, StepClient
@@ -55,6 +56,40 @@ def test_without_sound_probabilities_there_is_no_expectation(made, says):
     found = expect(made)
     assert found.scores == ()
     assert says in found.problem
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ({1: 0.5}, (1.0, 0.5)),
+        ({1: 0.25, 3: 0.25}, (2.0, 0.5)),
+        ({2: 0.26, 4: 0.23}, "only 49% of the probability is on scores of the scale"),
+        ({}, "only 0% of the probability is on scores of the scale"),
+        ({1: 1.02}, (1.0, 1.0)),
+        ({1: 0.51, 5: 0.51}, (3.0, 1.0)),
+        ({1: 1.0, 5: 0.03}, "the probabilities of the scores add up to 1.03, more than 1"),
+        ({-2: 0.5, 2: 0.25}, (-2 / 3, 0.75)),
+    ],
+)
+def test_how_much_of_the_probability_must_be_on_scores(weights, expected):
+    """At least half, and at most all, but for what endpoints round; the share is never more than 1."""
+    if isinstance(expected, tuple):
+        assert expected_score(weights) == pytest.approx(expected)
+        return
+    with pytest.raises(NoExpectation) as problem:
+        expected_score(weights)
+    assert str(problem.value) == expected
+
+
+@pytest.mark.parametrize(("low", "high", "accepted"), [(1, 101, True), (0, 100, True), (0, 101, False), (-50, 50, True)])
+def test_how_many_numbers_a_scale_may_have(low, high, accepted):
+    """As many as a schema lists: 101."""
+    try:
+        Judge(template=TEMPLATE, scale=(low, high), read="score", scoring="expectation")
+    except ConfigError as error:
+        assert not accepted and "at most 101 whole numbers" in str(error)
+    else:
+        assert accepted
 
 
 def test_the_last_score_counts():

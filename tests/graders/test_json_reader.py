@@ -133,6 +133,27 @@ def test_only_one_object_is_accepted(text):
     assert 10 < len(str(complaint.value)) < 200
 
 
+LONGEST = {  # the longest answer that is read, and the same with one more
+    "characters": ('{"score": 5}' + " " * (200_000 - 12), '{"score": 5}' + " " * (200_001 - 12)),
+    "characters that are mended": (
+        "{'score': 5, 'x': '" + "x" * (16_384 - 21) + "'}",
+        "{'score': 5, 'x': '" + "x" * (16_384 - 20) + "'}",
+    ),
+    "digits": ('{"score": 5, "n": ' + "9" * 18 + "}", '{"score": 5, "n": ' + "9" * 19 + "}"),
+    "digits of a fraction": ('{"score": 5, "n": 0.' + "9" * 398 + "}", '{"score": 5, "n": 0.' + "9" * 399 + "}"),
+    "levels": ('{"score": 5, "n": ' + "[" * 31 + "]" * 31 + "}", '{"score": 5, "n": ' + "[" * 32 + "]" * 32 + "}"),
+    "levels that are mended": ("{'score': 5, 'n': " + "[" * 31 + "]" * 31 + "}", "{'score': 5, 'n': " + "[" * 32 + "]" * 32 + "}"),
+}
+
+
+@pytest.mark.parametrize(("read", "refused"), LONGEST.values(), ids=LONGEST)
+def test_the_longest_answer_that_is_read(read, refused):
+    """In each respect in which answers are bounded."""
+    assert read_object(read)["score"] == 5
+    with pytest.raises(UnreadableOutput):
+        read_object(refused)
+
+
 def test_five_thousand_malformed_verdicts():
     """An independent oracle finds everything that was read in the answer; bench/reader_fuzz.py tries 100,000 verdicts."""
     rng = random.Random(9)

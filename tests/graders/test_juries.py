@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from functools import partial
 from itertools import repeat
 from statistics import fmean, median
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from redraft import BestOfN, Budget, Candidate, Feedback, Judge, ScriptedModel, Task, Trace, refine
 from redraft.core.records import Comparison, Failure
 from redraft.errors import BadResponseError, BudgetExhaustedError, ConfigError, GradingError
-from redraft.graders import FunctionGrader, Ranker
+from redraft.graders import FunctionGrader, Ranker, router
 from redraft.graders.composite import Cascade, Gate, Minimum, WeightedMean
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.composite import RankingJury, Jury
@@ -430,6 +432,138 @@ async def test_usage_of_parts_is_counted_once(make):
     spending = says(Feedback(0.5, usage=Usage(calls=3, cost=0.5)), "elsewhere")
     _, result = await grade_answer(make(spending))
     assert (result.usage.calls, result.cost) == (6, 1.0)
+
+
+# --- the whole feedback, by what the parts say
+
+
+WHY = Feedback(0.25, "weak", ("cut", "cite"), False)
+ALSO = Feedback(0.5, "weak", ("cite", "end"), True)
+FINE = Feedback(1.0, "fine", ("never mind",), True)
+CRITIC = Feedback(None, "hm", ("cut",))
+
+
+def combined(make, given):
+    """What a composite says of parts that are feedback, a score without a reason, or fail: all that there is, or the error."""
+    parts = [ValueError("no") if each == "fails" else each if isinstance(each, Feedback) else Feedback(each) for each in given]
+    try:
+        made = alone(make(*map(says, parts, "xyz")))
+    except GradingError as error:
+        return re.sub(r" \(in function, .*?\)", "", str(error))
+    scores = [getattr(vote, "score", "fails") for vote in made.votes]
+    assert scores == [getattr(part, "score", "fails") for part in parts][: len(scores)]
+    failures = [vote for vote in made.votes if isinstance(vote, Failure)]
+    assert [vote.step_slot for vote in failures] == [
+        ("feedback", 0, "xyz"[n], 0) for n, each in enumerate(scores) if each == "fails"
+    ]
+    assert all((vote.role, vote.error) == ("grade", "GradingError") for vote in failures)
+    return (made.score, made.reason, made.actions, made.done, *((c.name, c.score, c.action, c.weight) for c in made.criteria))
+
+
+def jury(*parts, **settings):
+    return Jury(list(parts), **settings)
+
+
+def minimum(*parts):
+    return Minimum(list(parts))
+
+
+def mean(first, *rest):
+    return WeightedMean([(first, 3), *((part, 1) for part in rest)])
+
+
+NO_X = "x: ValueError: no"
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "expected"),
+    [
+        # no reasons, one, the same twice, all
+        (jury, (0.4, 1.0), (0.7, "mean of 2: x 0.40, y 1.00", (), None)),
+        (jury, (0.4, WHY), (0.325, "mean of 2: x 0.40, y 0.25; weak", ("cut", "cite"), False)),
+        (jury, (WHY, ALSO), (0.375, "mean of 2: x 0.25, y 0.50; weak", ("cut", "cite", "end"), False)),
+        (jury, (WHY, FINE), (0.625, "mean of 2: x 0.25, y 1.00; weak; fine", ("cut", "cite"), False)),
+        (jury, (FINE, 1.0), (1.0, "mean of 2: x 1.00, y 1.00; fine", (), True)),
+        # votes without a score, that fail, and of critics
+        (
+            jury,
+            (WHY, ALSO, Feedback(None, "cannot tell")),
+            (0.375, "mean of 2: x 0.25, y 0.50, z unknown; weak; cannot tell", ("cut", "cite", "end"), False),
+        ),
+        (jury, (1.0, 1.0, None), (1.0, "mean of 2: x 1.00, y 1.00, z unknown", (), None)),
+        (jury, ("fails", 1.0, 1.0), (1.0, "mean of 2: x failed, y 1.00, z 1.00", (), None)),
+        (jury, (CRITIC, 1.0), (1.0, "mean of 1: x unknown, y 1.00; hm", ("cut",), None)),
+        (jury, (CRITIC, CRITIC), (None, "mean of 0: x unknown, y unknown; hm", ("cut",), None)),
+        (
+            partial(jury, aggregation="median"),
+            (0.4, 1.0, WHY),
+            (0.4, "median of 3: x 0.40, y 1.00, z 0.25; weak", ("cut", "cite"), False),
+        ),
+        (jury, (1.0, None), "jury: 1 of 2 votes are valid, it needs 2: y: no score"),
+        (jury, ("fails", "fails", 1.0), f"jury: 1 of 3 votes are valid, it needs 2: {NO_X}; y: ValueError: no"),
+        (partial(jury, quorum=3), (1.0, 1.0, None), "jury: 2 of 3 votes are valid, it needs 3: z: no score"),
+        # a cascade
+        (Cascade, (WHY, 1.0), (0.25, "x decided: weak", ("cut", "cite"), False)),
+        (Cascade, (Feedback(0.1), 1.0), (0.1, "x decided", (), None)),
+        (Cascade, (0.4, 1.0), (1.0, "y decided, after x 0.40", (), None)),
+        (Cascade, (0.4, FINE), (1.0, "y decided, after x 0.40: fine", ("never mind",), True)),
+        (Cascade, (None, FINE), (1.0, "y decided, after x unknown: fine", ("never mind",), True)),
+        (Cascade, ("fails", 0.4), (0.4, "y decided, after x failed", (), None)),
+        (Cascade, (1.0, None), (None, "y decided, after x 1.00", (), None)),
+        (Cascade, ("fails", "fails"), "y: ValueError: no"),
+        # a gate
+        (Gate, (FINE, 0.4), (0.4, "", (), None)),
+        (Gate, (1.0, WHY), (0.25, "weak", ("cut", "cite"), False)),
+        (Gate, (ALSO, 1.0), (0.0, "stopped by x 0.50: weak", ("cite", "end"), False)),
+        (Gate, (0.4, 1.0), (0.0, "stopped by x 0.40", (), False)),
+        (Gate, (None, 1.0), (None, "stopped by x unknown", (), False)),
+        (Gate, (1.0, None), (None, "", (), None)),
+        (Gate, ("fails", 1.0), NO_X),
+        # a mean and a minimum: an action of each criterion below 1, else its reason
+        (mean, (0.4, 1.0), (0.55, "x 0.40; y 1.00", (), None, ("x", 0.4, "", 3.0), ("y", 1.0, "", 1.0))),
+        (
+            mean,
+            (WHY, Feedback(0.5, "dull")),
+            (0.3125, "x 0.25; y 0.50", ("cut; cite", "dull"), False, ("x", 0.25, "cut; cite", 3.0), ("y", 0.5, "dull", 1.0)),
+        ),
+        (mean, (FINE, None), (None, "x 1.00; y unknown", (), True, ("x", 1.0, "", 3.0))),
+        (mean, (None, None), (None, "x unknown; y unknown", (), None)),
+        (mean, ("fails", 1.0), NO_X),
+        (minimum, (0.4, 1.0), (0.4, "x 0.40; y 1.00", (), None, ("x", 0.4, "", 1.0), ("y", 1.0, "", 1.0))),
+        (
+            minimum,
+            (WHY, WHY),
+            (0.25, "x 0.25; y 0.25", ("cut; cite",), False, ("x", 0.25, "cut; cite", 1.0), ("y", 0.25, "cut; cite", 1.0)),
+        ),
+        (minimum, (None, WHY), (None, "x unknown; y 0.25", ("cut; cite",), False, ("y", 0.25, "cut; cite", 1.0))),
+        (minimum, (CRITIC, 1.0), (None, "x unknown; y 1.00", (), None, ("y", 1.0, "", 1.0))),
+        (minimum, (1.0, "fails"), "y: ValueError: no"),
+        # a router: what the part says
+        (lambda part: router({"a": part}, by=lambda task: "a"), (WHY,), (0.25, "weak", ("cut", "cite"), False)),
+        (lambda part: router({"a": part}, by=lambda task: "a"), (0.4,), (0.4, "", (), None)),
+    ],
+)
+def test_composites_say_exactly_what_follows_from_their_parts(make, given, expected):
+    """Reasons, actions, `done` and criteria with no reason, one, equal ones and all; with unknown scores and failures."""
+    made = combined(make, given)
+    assert made == (expected if isinstance(expected, str) else (pytest.approx(expected[0]), *expected[1:]))
+
+
+@pytest.mark.parametrize(
+    ("votes", "expected"),
+    [
+        ([("", (), None), ("", (), None)], ("", (), None)),
+        ([("", (), None), ("longer", ("cut",), True)], ("longer", ("cut",), True)),
+        ([("same", ("cut",), True), ("same", ("cut", "cite"), False)], ("same", ("cut", "cite"), False)),
+        ([("one", (), True), ("two", ("cite",), None)], ("one; two", ("cite",), True)),
+    ],
+)
+def test_ranking_juries_join_the_reasons_of_their_votes(votes, expected):
+    """Each once, and none for a vote without one."""
+    made = RankingJury([ranker(0, 1, name=f"r{n}") for n in range(2)]).aggregate_votes(
+        [Comparison((0, 1), *vote) for vote in votes]
+    )
+    assert (made.reason, made.actions, made.done, made.ranking, made.ties) == (*expected, (0, 1), ())
 
 
 def len_is_one(text):

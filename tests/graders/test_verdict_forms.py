@@ -59,6 +59,37 @@ def row(score, **others):
     return json.dumps({"evidence": "e", "change": "c", **others}).replace("}", f', "score": {score}}}')
 
 
+LONG = "x" * 9_000
+BOUNDS = [  # a judge, a reply with a long text, where it is found in what is made of it, and how many characters are kept
+    (POINTWISE, rows(row(4, evidence=LONG)), lambda made: made.criteria[0].evidence, 300),
+    (POINTWISE, rows(row(4, change=LONG)), lambda made: made.actions[0], 960),
+    (POINTWISE, rows().replace("It is so.", LONG), lambda made: made.reason, 2000),
+    (OWN, json.dumps({"score": 4, "why": LONG}), lambda made: made.reason, 2000),
+    (RANKER, json.dumps({"reason": LONG, "change": [], "ranking": [1, 2]}), lambda made: made.reason, 2000),
+    (PAIRWISE, json.dumps({"reason": LONG, "change": [], "winner": "tie"}), lambda made: made.reason, 2000),
+    (CHECKLIST, json.dumps({"q1": {"answer": "no", "evidence": LONG}, "q2": "yes"}), lambda made: made.criteria[0].evidence, 300),
+    (CHECKLIST, json.dumps({"q1": {"answer": "no", "change": LONG}, "q2": "yes"}), lambda made: made.actions[0], 960),
+    (CHECKLIST, json.dumps({"reason": LONG, "q1": "no", "q2": "yes"}), lambda made: made.reason, 2000),
+]
+
+
+@pytest.mark.parametrize(("grader", "reply", "kept", "size"), BOUNDS)
+async def test_texts_of_verdicts_are_bounded(grader, reply, kept, size):
+    """Four times what is asked for of a reason and a change; three hundred characters of a quotation."""
+    made, calls = await verdict(grader, reply)
+    assert (kept(made), calls) == (LONG[:size], 1)
+
+
+async def test_an_unreadable_answer_is_quoted_in_part():
+    """Eight thousand characters of it, and sixty of a value."""
+    model = ScriptedModel([f'{{"score": "{LONG}"}}', '{"score": 4}'])
+    made = await OWN.grade(TASK, ANSWER, StepClient(ModelClient("m", model.complete)))
+    *_, quoted, again = model.messages[1]
+    assert (made.score, quoted["content"]) == (pytest.approx(1 / 3), f'{{"score": "{LONG}'[:8000])
+    expected = f"""That cannot be read: 'score' must be a whole number from 1 to 10, got '{"x" * 56}.... Answer again, in the form asked for."""
+    assert again["content"] == expected
+
+
 # ---- read at the first ask
 
 SCORES = {

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sandbox.grader import is_alive
 from sandbox.test_attacks import RUN
+from sandbox.test_process import KINDS, OF_PROGRAM
 
 from redraft.code import parse_tests, run_tests
 from redraft.errors import ConfigError, SandboxUnavailableError
@@ -141,6 +142,13 @@ def test_tools_are_those_of_the_image(sandbox):
     execution = sandbox.run_tool(["python", "-c", code], stdin=b"c", files={"a/b": b"d"})
     assert (execution.exit_code, execution.stdout) == (0, "d c b'1\\n'\n"), execution
     assert "No such file" in sandbox.run_tool(["no-such-tool"]).stderr
+    assert sandbox.run_tool(["python", "-c", f"{KINDS}print(kinds)"]).stdout == "{0: 'p', 1: 'p', 2: 'p'}\n"
+
+
+def test_what_a_program_has_open(start):
+    """An empty input, its output, and the pipes of its messages."""
+    with start(RUN, OF_PROGRAM) as process:
+        assert process.wait().stdout == "['c', 'p', 'p'] p p\n"
 
 
 GRADER = """

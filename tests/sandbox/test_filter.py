@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redraft.errors import SandboxUnavailableError
@@ -72,12 +72,102 @@ def test_verdicts(machine, name, arguments, for_programs, for_tools):
         assert verdict(filter_program(is_tool=is_tool, machine=machine), ARCHITECTURES[machine], number, arguments) == expected
 
 
+# Numbers of the calls that are allowed whatever their arguments (of <asm/unistd_64.h> and <asm-generic/unistd.h>), as ranges.
+ALLOWED = {
+    ("x86_64", "program"): (
+        "0-15 17-26 28 32-40 45-48 51-52 55 60-61 63 74-91 95-100 102 104 107-108 110-111 115 118 120-121 124 127-128 "
+        "130-132 137-138 140 143 145-147 158 160 186-187 191-196 201-202 204 213 217-219 221 228-233 235 239 247 "
+        "257-258 261-271 273 280-287 289-293 295-296 299 307 309 316 318 324 326-328 332 334 436 439 441"
+    ),
+    ("x86_64", "tool"): (
+        "0-15 17-26 28 32-40 45-48 51-52 55 57-61 63 74-91 95-100 102 104 107-112 115 118 120-121 124-125 127-128 "
+        "130-132 137-138 140 143 145-147 158 160 186-187 191-196 201-204 213 217-219 221-226 228-233 235 239 247 "
+        "254-255 257-258 261-271 273 280-287 289-296 299 307 309 316 318 324 326-328 332 334 436 439 441"
+    ),
+    ("aarch64", "program"): (
+        "8-13 17 19-24 34-38 43-50 52-53 56-57 59 61-74 78-80 82-83 85-88 93-96 98-99 101-103 113-115 120-121 123-126 "
+        "128 132-137 139 141 148 150 153 155-156 158 160 163-166 168-169 172-179 204-205 207 209-216 222-223 226-227 "
+        "233 236 243 260 269 276 278 283 285-287 291 293 436 439 441"
+    ),
+    ("aarch64", "tool"): (
+        "8-13 17 19-24 26-28 34-38 43-50 52-53 56-57 59 61-74 78-80 82-83 85-88 90 93-96 98-99 101-103 107-111 113-115 "
+        "120-126 128 132-137 139 141 148 150 153-158 160 163-166 168-169 172-179 204-205 207 209-216 221-223 226-227 "
+        "233 236 243 260 269 276 278 283 285-287 291 293 436 439 441"
+    ),
+}
+WRITING = {  # calls of programs that may write, but not change more than that; flags are those of open with O_TRUNC or without
+    "files": {"rename": ALLOW, "chmod": ALLOW, "unlink": ALLOW, "getxattr": ALLOW, "truncate": ALLOW, "O_TRUNC": ALLOW},
+    "existing files": {"rename": EPERM, "chmod": EPERM, "unlink": EPERM, "getxattr": EPERM, "truncate": EPERM, "O_TRUNC": ALLOW},
+    "untruncated files": {"rename": EPERM, "chmod": EPERM, "unlink": EPERM, "getxattr": EPERM, "truncate": EPERM, "O_TRUNC": EPERM},
+}
+FOREIGN = sorted({0, 2**30, 2**31, 2**32 - 1, 0x40000003, 0x40000028, 0xC0000015, 0x80000016, *ARCHITECTURES.values()})
+"""Values of AUDIT_ARCH_*: those of both machines, of their 32-bit calls, and of other machines."""
+
+
+def verdicts_by_number(program, architecture):
+    """The numbers up to 1023 by their verdict, for arguments that no checked call allows."""
+    numbers = {}
+    for number in range(1024):
+        numbers.setdefault(verdict(program, architecture, number, (2**32 - 1,) * 6), []).append(number)
+    return numbers
+
+
+@pytest.mark.parametrize(("machine", "kind"), ALLOWED)
+def test_every_number_has_its_verdict(machine, kind):
+    """All calls that exist, and those that do not: allowed, refused, or said not to exist."""
+    numbers = verdicts_by_number(filter_program(is_tool=kind == "tool", machine=machine), ARCHITECTURES[machine])
+    checked = {name: CALLS[name][list(ARCHITECTURES).index(machine)] for name in ("ioctl", "clone3", "openat2")}
+    assert numbers.pop(ENOTTY) == [checked["ioctl"]] and numbers.pop(ENOSYS) == sorted([checked["clone3"], checked["openat2"]])
+    assert ranges(numbers.pop(ALLOW)) == ALLOWED[machine, kind]
+    assert set(numbers) == {EPERM}
+
+
+@pytest.mark.parametrize("writing", WRITING)
+def test_what_may_be_written(writing):
+    """Of files that another part of the sandbox shows."""
+    numbers = {"rename": 82, "chmod": 90, "unlink": 87, "getxattr": 191, "truncate": 76}
+    for is_tool in (False, True):
+        program = filter_program(is_tool=is_tool, writing=writing, machine="x86_64")
+        found = {name: verdict(program, ARCHITECTURES["x86_64"], number) for name, number in numbers.items()}
+        assert {**found, "O_TRUNC": WRITING[writing]["O_TRUNC"]} == WRITING[writing]
+        for machine, (opened, with_flags) in {"x86_64": (2, 257), "aarch64": (None, 56)}.items():
+            program, own = filter_program(is_tool=is_tool, writing=writing, machine=machine), ARCHITECTURES[machine]
+            for flags, expected in ((0x241, WRITING[writing]["O_TRUNC"]), (0x41, ALLOW)):
+                assert opened is None or verdict(program, own, opened, (0, flags)) == expected
+                assert verdict(program, own, with_flags, (0, 0, flags)) == expected
+
+
+def ranges(numbers):
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return " ".join(f"{n}" if n == m else f"{n}-{m}" for n, m in zip([n for n in numbers if n - 1 not in numbers], ends))
+
+
+@pytest.mark.parametrize("is_tool", [False, True])
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_calls_by_other_numbers_end_the_process(machine, is_tool):
+    """Those of every other architecture, and those of x32 (with bit 30), among them calls that are allowed by their own numbers."""
+    program, own = filter_program(is_tool=is_tool, machine=machine), ARCHITECTURES[machine]
+    numbers = [0, 1, 2, 39, 59, 63, 93, 221, 231, 435, 1023, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 1]
+    for architecture in FOREIGN:
+        if architecture != own:
+            assert {verdict(program, architecture, number) for number in numbers} == {KILL}, hex(architecture)
+    x32 = [2**30, *(2**30 + number for number in range(600)), 2**31 - 1, 2**31, 2**31 + 2**30 + 39, 2**32 - 1]
+    assert {verdict(program, own, number) for number in x32} == ({KILL} if machine == "x86_64" else {EPERM})
+    assert verdict(program, own, 2**30 - 1) == EPERM
+
+
 @given(
     machine=st.sampled_from([*ARCHITECTURES]),
-    architecture=st.integers(0, 2**32 - 1) | st.sampled_from([*ARCHITECTURES.values(), 0x40000003, 0x40000028]),
+    architecture=st.integers(0, 2**32 - 1) | st.sampled_from(FOREIGN),
     number=st.integers(0, 600) | st.integers(0x40000000, 0x40000000 + 600) | st.integers(0, 2**32 - 1),
     arguments=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 20), max_size=6),
 )
+@example(machine="x86_64", architecture=ARCHITECTURES["x86_64"], number=2**30, arguments=[])
+@example(machine="x86_64", architecture=ARCHITECTURES["x86_64"], number=2**30 + 39, arguments=[])
+@example(machine="x86_64", architecture=ARCHITECTURES["x86_64"], number=2**30 - 1, arguments=[])
+@example(machine="x86_64", architecture=0x40000003, number=1, arguments=[])
+@example(machine="aarch64", architecture=0x40000028, number=1, arguments=[])
+@example(machine="aarch64", architecture=ARCHITECTURES["aarch64"], number=2**30 + 93, arguments=[])
 def test_every_call_gets_a_verdict(machine, architecture, number, arguments):
     """Calls of another architecture, and those of x32, end the process; numbers that do not exist are refused."""
     result = verdict(filter_program(is_tool=False, machine=machine), architecture, number, arguments)

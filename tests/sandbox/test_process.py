@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from descriptors import open_files
 from require import as_root, require_program, require_sandbox
@@ -165,6 +166,22 @@ VALUES = st.recursive(
 
 @settings(max_examples=150)
 @given(value=VALUES)
+@example(
+    value=[
+        None,
+        True,
+        10**30,
+        -(2**63),
+        5e-324,
+        float("inf"),
+        -float("inf"),
+        "",
+        "\0",
+        "\ud800",
+        "\U0001f600",
+        {"": [[]], "\udfff": {}},
+    ]
+)
 def test_messages_arrive_unchanged(value):
     """Any JSON value goes in and comes back as it was: long integers, infinity, lone halves of surrogate pairs."""
     assert ECHO_PROCESS[0].request([value]) == [value]
@@ -187,6 +204,14 @@ def test_the_last_message(sandbox, echo):
     """None is the end of the messages, so it cannot be one."""
     with sandbox.start(echo, None) as process, pytest.raises(ValueError, match="None"):
         process.request(None)
+
+
+def test_a_message_that_is_not_read_ends_in_time(sandbox, run):
+    """One that no pipe holds: the time of the request counts while it is written, not only that of the process."""
+    with sandbox.start(run, "import time\nwhile True: time.sleep(1)", Limits(wall_seconds=3600)) as process:
+        with pytest.raises(SandboxedProcessError) as caught:
+            process.request("x" * 500_000, timeout=0.1)
+    assert caught.value.execution.status == "wall"
 
 
 def test_a_large_message(sandbox, echo):
@@ -319,6 +344,84 @@ def test_no_descriptor_is_left(sandbox, echo):
     assert open_files() <= before
 
 
+KINDS = """
+import os, stat
+kinds = {}
+for n in range(5000):
+    try:
+        kinds[n] = stat.filemode(os.fstat(n).st_mode)[0]
+    except OSError:
+        pass
+"""
+OF_PROGRAM = f"{KINDS}print([kinds.pop(n) for n in range(3)], *kinds.values())"
+OF_CHILD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {KINDS + 'print(kinds)'!r}], close_fds=False)"
+
+
+def test_what_runs_inside_has_no_descriptor_of_ours(sandbox, run):
+    """A tool has three pipes. A program reads nothing, and has the pipes of its messages, which no program that it starts gets."""
+    with ExitStack() as ours:
+        for each in (socket.socket(), tempfile.TemporaryFile(), *map(os.fdopen, os.pipe(), "rw")):
+            os.set_inheritable(ours.enter_context(each).fileno(), True)
+        assert sandbox.run_tool(["python", "-c", f"{KINDS}print(kinds)"]).stdout == "{0: 'p', 1: 'p', 2: 'p'}\n"
+        with sandbox.start(run, OF_PROGRAM) as process:
+            assert process.wait().stdout == "['c', 'p', 'p'] p p\n"
+        if sandbox.spec == "unsafe":
+            with sandbox.start(run, OF_CHILD) as process:
+                assert process.wait().stdout == "{0: 'c', 1: 'p', 2: 'p'}\n"
+
+
+def test_the_limits_that_the_kernel_enforces(sandbox, run):
+    """Programs and tools have the same: whole seconds of CPU time, with two to spare, and no core files or locked memory."""
+    names = ("AS", "CORE", "CPU", "FSIZE", "MEMLOCK", "MSGQUEUE", "NOFILE")
+    program = f"import resource\nprint(*[resource.getrlimit(getattr(resource, 'RLIMIT_' + n)) for n in {names}])"
+    limits = Limits(cpu_seconds=3.7, memory_bytes=200 * 2**20, open_files=20, file_bytes=12_345)
+    expected = " ".join(str((n, n)) for n in (200 * 2**20, 0, 5, 12_345, 0, 0, 20)) + "\n"
+    assert sandbox.run_tool(["python", "-c", program], limits=limits).stdout == expected
+    with sandbox.start(run, program, limits) as process:
+        assert process.wait().stdout == expected
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "kept", "status"),
+    [
+        (10, 0, 10, "exited"),
+        (10, 10, 10, "exited"),
+        (11, 0, 10, "exited"),
+        (0, 11, 0, "exited"),
+        (2**20, 0, 10, "exited"),  # sixteen times what a pipe holds
+        (2**20 - 7, 7, 10, "exited"),
+        (2**20 + 1, 0, 10, "output"),
+        (2**20 - 7, 8, 10, "output"),
+    ],
+)
+def test_how_much_output_is_kept(namespaces, out, err, kept, status):
+    """The first bytes of each stream; it says whether there were more. A flood ends the process, however small the limit is."""
+    program = f"import os\nfor n, size in ((1, {out}), (2, {err})):\n    while size: size -= os.write(n, b'x' * size)"
+    execution = namespaces.run_tool(["python", "-c", program], limits=Limits(output_bytes=10))
+    assert (execution.status, execution.stdout, execution.stderr) == (status, "x" * kept, "x" * min(err, 10))
+    assert execution.truncated == (out > 10 or err > 10)
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        (0, ("exited", 0, None)),
+        (123, ("exited", 123, None)),
+        (124, ("memory", 124, None)),
+        (125, ("exited", 125, None)),
+        (128, ("exited", 128, None)),
+        (129, ("crashed", None, 1)),  # as launchers report a signal
+        (192, ("crashed", None, 64)),
+        (193, ("exited", 193, None)),
+        (255, ("exited", 255, None)),
+    ],
+)
+def test_what_an_exit_code_means(namespaces, code, end):
+    """Those of launchers, and that of an interpreter without memory."""
+    execution = namespaces.run_tool(["python", "-c", f"import os; os._exit({code})"])
+    assert (execution.status, execution.exit_code, execution.signal) == end
+
+
 def test_tools(sandbox):
     """A tool gets input, files and arguments, and may start programs."""
     program = "import sys, os\nprint(sys.argv[1:], sys.stdin.read(), open('folder/file').read(), os.path.exists(sys.argv[1]))"
@@ -360,6 +463,20 @@ def test_files_of_tools_stay_in_the_folder(name):
         Sandbox("unsafe").run_tool(["python", "-c", ""], files={name: b""})
 
 
+RANGES = {
+    "memory_bytes": (64 * 2**20, 2**48),
+    "threads": (1, 10_000),
+    "open_files": (16, 10_000),
+    "file_bytes": (0, 2**48),
+    "disk_bytes": (4096, 2**48),
+    "inodes": (2, 10**7),
+    "output_bytes": (0, 2**30),
+    "frame_bytes": (1024, 2**30),
+    "cpu_seconds": (1, 86_400),
+    "wall_seconds": (1, 86_400),
+}
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
@@ -370,12 +487,21 @@ def test_files_of_tools_stay_in_the_folder(name):
         (dict(threads=0), "threads must be"),
         (dict(open_files=3), "open_files must be"),
         (dict(inodes=True), "inodes must be"),
+        *((dict([(name, value)]), f"{name} must be") for name, ends in RANGES.items() for value in (ends[0] - 1, ends[1] + 1)),
     ],
 )
 def test_invalid_limits(limits, message):
     """A limit out of range is an error that names it."""
     with pytest.raises(ConfigError, match=message):
         Limits(**limits)
+
+
+def test_valid_limits():
+    """The ends of each range are in it. By the clock a process has twice its CPU time and five seconds, unless it is said."""
+    for name, ends in RANGES.items():
+        assert [getattr(Limits(**{name: value}), name) for value in ends] == list(ends)
+    assert (Limits().wall, Limits(cpu_seconds=0.5).wall, Limits(wall_seconds=0.1).wall) == (25.0, 6.0, 0.1)
+    assert Limits() == Limits(10.0, None, 2**29, 64, 64, 2**24, 2**25, 1000, 2**20, 2**23)
 
 
 @pytest.mark.parametrize(

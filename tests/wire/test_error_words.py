@@ -2,9 +2,17 @@
 
 import pytest
 
-from redraft.errors import AuthenticationError, ContextLengthError, RateLimitError
+from redraft.errors import (
+    AuthenticationError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    RateLimitError,
+)
 from redraft.models.error_words import stated_fault
 from redraft.models.openai_responses import ErrorBody, error_from_status
+from redraft.usage import Usage
 
 SAID = {
     "filter": [
@@ -89,6 +97,54 @@ def test_a_code_counts_before_the_words_of_a_quoted_request():
     assert type(by_words) is type(by_code) is AuthenticationError
     assert (by_words.inferred, by_code.inferred) == (True, False)
     assert not error_from_status(401, ErrorBody({"error": {"message": quoted}})).inferred
+
+
+KINDS = {  # of an error by its status alone, and whether its call may be made again
+    **{status: (ModelError, False) for status in (400, 406, 411, 415, 418, 421, 422, 451, 499)},
+    **{status: (AuthenticationError, False) for status in (401, 402, 403)},
+    **{status: (ModelUnavailableError, False) for status in (404, 405, 410)},
+    408: (ModelTimeoutError, True),
+    413: (ContextLengthError, False),
+    429: (RateLimitError, True),
+    **{status: (ModelUnavailableError, True) for status in (409, 424, 425, 498, 500, 501, 502, 503, 504, 520, 529, 599)},
+}
+
+
+@pytest.mark.parametrize("status", KINDS)
+def test_what_a_status_alone_means(status):
+    """The kind of error, whether the call may be made again, and only then how long to wait."""
+    error = error_from_status(status, ErrorBody({"error": {"message": "no"}}), {"retry-after": "7"})
+    kind, retryable = KINDS[status]
+    assert (type(error), error.retryable, error.retry_after) == (kind, retryable, 7.0 if retryable else None)
+    assert (str(error), error.status, error.usage) == (
+        f"status {status}: no",
+        status,
+        Usage(1, 0, 0, cost=0.0, answer_tokens=0, answer_cost=0.0),
+    )
+
+
+WORDED = {
+    "filter": "content violates",
+    "length": "prompt is too long",
+    "key": "login fail",
+    "money": "余额不足",
+    "model": "模型不存在",
+}
+COUNT = {  # the statuses with which words count, of those that there are
+    "filter": {200, 400, 403, 422},
+    "length": {200, 400, 413, 422, 500},
+    "key": {200, 400, 422, 429},
+    "money": {200, 400, 422, 429},
+    "model": {200, 400, 422},
+}
+
+
+@pytest.mark.parametrize("fault", WORDED)
+def test_with_which_statuses_words_count(fault):
+    """With others they are those of a quoted request, or of a server that is down."""
+    statuses = {200, 300, 400, 401, 402, 403, 404, 408, 409, 413, 418, 422, 429, 500, 502, 503, 529}
+    assert {status for status in statuses if stated_fault(status, set(), WORDED[fault])} == COUNT[fault]
+    assert {stated_fault(status, set(), WORDED[fault]) for status in COUNT[fault]} == {fault}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ..core.records import ToolCall
@@ -64,7 +65,7 @@ class GatewayError(Exception):
         """The headers of a reply that describes the error, besides those of its body."""
         headers = dict(self.headers)
         if self.retry_after is not None:
-            headers["retry-after"] = str(max(1, round(min(self.retry_after, MAX_RETRY_AFTER) + 0.5)))
+            headers["retry-after"] = str(max(1, ceil(min(self.retry_after, MAX_RETRY_AFTER))))
         if self.should_retry is not None:
             headers["x-should-retry"] = "true" if self.should_retry else "false"
         return headers

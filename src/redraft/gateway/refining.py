@@ -391,8 +391,8 @@ def _status_of(error: BaseException) -> tuple[int, str, str]:
             return 504, "deadline_exceeded", ""
         case BudgetExhaustedError():
             return 402, "budget_exhausted", "the budget of a request to this profile is used up before there is an answer"
-        case ModelError() if error.status in {400, 413, 422}:
-            return error.status or 400, "upstream_refused", "the model behind the gateway refused the request"
+        case ModelError(status=(400 | 413 | 422) as status):
+            return status, "upstream_refused", "the model behind the gateway refused the request"
         case _:
             return 502, "upstream_error", ""
 

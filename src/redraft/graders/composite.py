@@ -80,9 +80,9 @@ class Cascade(Composite):
         slot = ("feedback", candidate.id, self.first.name, 0)
         first = await capture_failure(grade_part(self.first, task, candidate, ask), slot, "grade")
         if isinstance(first, Feedback) and first.score is not None and first.score < self.reject_below:
-            return replace(first, reason=f"{self.first.name} decided: {first.reason}", votes=(first,))
+            return replace(first, reason=_join(f"{self.first.name} decided", first.reason), votes=(first,))
         then = await grade_part(self.then, task, candidate, ask)
-        reason = f"{self.then.name} decided, after {format_vote(first)}: {then.reason}"
+        reason = _join(f"{self.then.name} decided, after {format_vote(first)}", then.reason)
         return replace(then, reason=reason, usage=total_usage((first, then)), votes=(first, then))
 
 
@@ -114,7 +114,9 @@ class Gate(Composite):
         gate = await grade_part(self.gate, task, candidate, ask)
         if gate.score is None or gate.score < self.threshold:
             score = None if gate.score is None else 0.0
-            return replace(gate, score=score, reason=f"stopped by {format_vote(gate)}: {gate.reason}", done=False, votes=(gate,))
+            return replace(
+                gate, score=score, reason=_join(f"stopped by {format_vote(gate)}", gate.reason), done=False, votes=(gate,)
+            )
         feedback = await grade_part(self.grader, task, candidate, ask)
         return replace(feedback, usage=total_usage((gate, feedback)), votes=(gate, feedback))
 
@@ -358,10 +360,11 @@ def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | 
     reasons, external = [], []
     for vote in votes:
         if isinstance(vote, Failure):
-            reasons.append(f"{vote.step_slot[2]}: {vote.message}")
+            voter = f"{vote.step_slot[2]}: "
+            reasons.append(voter + vote.message.removeprefix(voter))
             external += [vote] if vote.error in EXTERNAL_ERRORS else []
         elif isinstance(vote, Feedback) and vote.score is None and not vote.is_critique:
-            reasons.append(f"{vote.grader}: no score ({vote.reason})")
+            reasons.append(_join(f"{vote.grader}: no score", vote.reason))
     message = f"{name}: {valid} of {len(votes)} votes are valid, it needs {needed}: {'; '.join(reasons)}"[:2000]
     raise error_from_failure(external[0], message) if external else GradingError(message)
 
@@ -451,6 +454,10 @@ def format_vote(vote: Feedback | Failure) -> str:
     if isinstance(vote, Failure):
         return f"{vote.step_slot[2]} failed"
     return f"{vote.grader} {'unknown' if vote.score is None else format(vote.score, '.2f')}"
+
+
+def _join(decision: str, reason: str) -> str:
+    return ": ".join(filter(None, [decision, reason]))
 
 
 def total_usage(votes: Iterable[Record]) -> Usage:

@@ -120,6 +120,7 @@ def _claim_descriptors(target: int) -> tuple[int, int]:
     os.closerange(3, first)
     os.closerange(first + 1, second)
     os.closerange(second + 1, 4096)
+    os.set_inheritable(target, False)
     return source, target
 
 
