@@ -24,6 +24,8 @@ from redraft.storage import Journal
 from redraft.storage.transaction import Transaction
 from redraft.usage import Usage
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 FULL, METADATA, OFF = Retention("full"), Retention("metadata"), Retention("off")
 USAGE = Usage(calls=3, input_tokens=30, output_tokens=12, cost=0.25)
 

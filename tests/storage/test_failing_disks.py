@@ -17,6 +17,8 @@ from redraft.storage import Journal, secure_files
 from redraft.storage.secure_files import PathLock
 from redraft.validation.label_file import LabelFile, LabelQuestion
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
 LINK_IS_UNKNOWN = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL)
 

@@ -29,6 +29,8 @@ from redraft.storage.shard_merge import OverlayCache, SnapshotCache, checkpoint,
 from redraft.storage.schema import SCHEMA
 from redraft.storage.transaction import RowChanges
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 HEADER = dumps_text(Trace(Task("q")).header())
 ANY_TEXT = st.text(st.characters(codec=None), max_size=8) | st.sampled_from(["\0", "a\0b", "\ud800", "\udfff\ud800", "é", '"', ""])
 

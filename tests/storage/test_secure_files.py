@@ -26,6 +26,8 @@ from redraft.storage.secure_files import PathLock
 from redraft.cards import write_card_file
 from redraft.validation.run import VerdictFile
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 PAIR = PriorsKey.from_graders("m", "identity", [("g", 1.0, "f")])
 ANYBODY = 0o1777
 NOBODY = 65534

@@ -328,7 +328,8 @@ def _index_path(identity: str, folder: Path | None) -> Path:
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         if is_untrusted(folder):
             raise StoreError(f"the cache {str(folder)!r} belongs to another user: name another folder in REDRAFT_HOME")
-        folder.chmod(PRIVATE_FOLDER)
+        with suppress(OSError):  # a file system without modes
+            folder.chmod(PRIVATE_FOLDER)
         _remove_unused(folder)
     except OSError as error:
         raise StoreError(f"the cache {str(folder)!r} cannot be made: {error.strerror}") from error
