@@ -628,6 +628,18 @@ def test_merged_rows_count_as_seen(tmp_path):
         assert journal.run("r").counts["done"] == 0
 
 
+def test_rows_of_a_shard_are_merged_into_a_journal_without_their_run(tmp_path):
+    """As after the journal was deleted and the shards stayed: nothing that was paid for is lost."""
+    make_journal(tmp_path / "part")
+    with Journal(tmp_path / "part", read_only=True) as part:
+        expected = list(part.traces("r", 0))
+    with Journal(tmp_path / "j") as journal:
+        journal.update_run("another")
+        merge_shard(journal, tmp_path / "part")
+        assert list(journal.traces("r", 0)) == expected
+        assert len(expected) == 3
+
+
 def test_overlay_cache_reads_both_caches(tmp_path):
     """A shard reads its own replies and the run's, and writes only its own."""
     with Journal(tmp_path / "run") as run:

@@ -17,12 +17,13 @@ from redraft.jsontext import dumps_text
 from redraft.core.serialize import record_to_json
 from redraft.runs.report import ReportBuilder
 from redraft.runs.row_result import RowResult, row_result
-from redraft.storage.journal import Journal
+from redraft.storage import Journal, JsonlStore
 from redraft.viewer import index as index_module
 from redraft.viewer.figures import run_figures
 from redraft.viewer.grader_figures import pair_figures, part_figures
 from redraft.viewer.index import COLUMNS, RunIndex
 from redraft.viewer.row_query import CHANGES, ORDERS, RowQuery
+from redraft.viewer.run_library import RunLibrary
 
 from .synthetic_runs import add_row, make_trace, write_run
 
@@ -461,3 +462,14 @@ def test_a_failed_write_leaves_the_index_as_it_was(journal, tmp_path, monkeypatc
             index.sync()
         monkeypatch.undo()
         assert len(all_rows(index)) == ROWS
+
+
+def test_a_library_that_cannot_be_opened_leaves_nothing(tmp_path, monkeypatch):
+    """The copies of traces that it had made are gone before the error is seen."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    trace = tmp_path / "t.jsonl"
+    with JsonlStore(trace) as store:
+        store.append(make_trace(1))
+    with pytest.raises(ConfigError, match="is no journal, folder or trace") as caught:
+        RunLibrary([trace, tmp_path / "missing"])
+    assert caught.value and list(tmp_path.iterdir()) == [trace]

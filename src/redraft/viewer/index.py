@@ -193,7 +193,7 @@ class RunIndex:
 
     # ---- reading
 
-    def page(self, query: RowQuery, offset: int = 0, limit: int = 50) -> RowPage:
+    def page(self, query: RowQuery, offset: int, limit: int) -> RowPage:
         """Return rows of a list in its order. Raises ConfigError for a query that is not valid."""
         order, values = query.ordering()
         columns = ", ".join(f"rows.{name}" for name in COLUMNS)
