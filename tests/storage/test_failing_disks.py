@@ -70,6 +70,18 @@ def test_after_a_failure_the_next_attempt_succeeds(tmp_path, kind, call):
         write(folder / name)
 
 
+@pytest.mark.parametrize("kind", ["an answer", "packed rows", "a table", "a card", "priors", "what is saved of a journal"])
+def test_file_that_may_not_be_on_the_disk_replaces_nothing(tmp_path, kind):
+    """The system is asked to write the new one out before it has the name: a power failure leaves one of the two, and no empty file."""
+    name, write = WRITERS[kind]
+    write(tmp_path / name)
+    (tmp_path / name).write_bytes(b"the old one")
+    with failing("fsync", errno.EIO) as fault, pytest.raises((StoreError, OSError), match=os.strerror(errno.EIO)):
+        write(tmp_path / name)
+    assert fault.count == 1
+    assert (tmp_path / name).read_bytes() == b"the old one"
+
+
 @pytest.mark.parametrize("number", LINK_IS_UNKNOWN)
 def test_lock_without_hard_links(tmp_path, number):
     """The lock is created under its own name: exclusive, signed, and released at the end."""

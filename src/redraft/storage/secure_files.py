@@ -181,7 +181,6 @@ def _close_after_fork() -> None:
     """Close files in a forked child: its locks would outlast the parent's, and buffered data would be written twice."""
     for file in list(_process_files):
         getattr(file, "raw", file).close()
-    _process_files.clear()
 
 
 if hasattr(os, "register_at_fork"):
