@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from descriptors import open_files
 from hypothesis import settings
 from require import require_sandbox
 
@@ -182,6 +183,17 @@ def bare_environment(monkeypatch, tmp_path_factory):
     home = tmp_path_factory.getbasetemp() / f"redraft-home{next(HOMES)}"  # (`mktemp` would list all of them for each test)
     home.mkdir()
     monkeypatch.setenv("REDRAFT_HOME", str(home))
+
+
+@pytest.fixture
+def no_open_files(tmp_path_factory):
+    """Fail if a test leaves a descriptor open of a file or folder below pytest's folder, whether it succeeds or raises an error."""
+    folder, before = str(tmp_path_factory.getbasetemp()), open_files()
+    yield
+    if left := [each for each in open_files() - before if folder in each[1]]:
+        gc.collect()  # objects of the test itself
+        left = [each for each in left if each in open_files()]
+    assert not left
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -91,6 +92,62 @@ def small_disk(folder, megabytes=3):
     command = [mount, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("no tmpfs can be mounted")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], capture_output=True, check=True)
+
+
+@contextmanager
+def like_fat():
+    """Let file systems have neither hard links nor other links nor modes, as FAT on Linux: every file of this process has 0755."""
+    known = os.open, os.mkdir, os.chmod
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def create(path, flags, *args, **options):
+        is_new = flags & os.O_CREAT and not os.path.lexists(path)
+        number = known[0](path, flags, *args, **options)
+        if is_new:
+            os.fchmod(number, 0o755)
+        return number
+
+    def mkdir(path, *args, **options):
+        known[1](path, *args, **options)
+        known[2](path, 0o755)
+
+    def chmod(path, mode, **options):
+        if mode & 0o777 != os.stat(path, **options).st_mode & 0o777:
+            refuse()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, replacement in {"open": create, "mkdir": mkdir, "chmod": chmod}.items():
+            patch.setattr(os, name, replacement)
+        for name in ("link", "symlink", "mkfifo"):
+            patch.setattr(os, name, refuse)
+        yield
+
+
+FAT = {"vfat": "mkfs.vfat", "exfat": "mkfs.exfat", "exfat-fuse": "mkfs.exfat"}
+"""File systems of this kind, and what makes them."""
+
+
+@contextmanager
+def fat_disk(folder, megabytes=64):
+    """A real disk of this kind at a new folder. Skips the test where none can be mounted."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("not run as root")
+    folder.mkdir()
+    image = folder.with_suffix(".image")
+    for kind, program in FAT.items():
+        with image.open("wb") as file:
+            file.truncate(megabytes * 2**20)
+        commands = [program, image], ["mount", "-o", "loop", "-t", kind, image, folder]
+        if all(shutil.which(c[0]) and not subprocess.run(c, capture_output=True, check=False).returncode for c in commands):
+            break
+    else:
+        pytest.skip("no FAT can be mounted")
     try:
         yield folder
     finally:

@@ -18,11 +18,13 @@ from redraft import ScriptedModel, refine
 from redraft.errors import ModelError, StoreError
 from redraft.gateway import request_store
 from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
-from redraft.gateway.request_store import RequestEnd, RequestStore, StoredRequest, find_stored_request, retentions
+from redraft.gateway.request_store import RequestEnd, RequestStore, StoredRequest, find_stored_request, retentions, size_of
 from redraft.gateway.request_table import PendingRows, RequestFacts, RequestTable
 from redraft.storage import Journal
 from redraft.storage.transaction import Transaction
 from redraft.usage import Usage
+
+pytestmark = pytest.mark.usefixtures("no_open_files")
 
 FULL, METADATA, OFF = Retention("full"), Retention("metadata"), Retention("off")
 USAGE = Usage(calls=3, input_tokens=30, output_tokens=12, cost=0.25)
@@ -100,6 +102,7 @@ async def test_less_than_full_keeps_no_text(tmp_path, retention, is_stored, has_
     stored = store.find("t1")
     store.close()
     assert (facts.score, facts.iterations, facts.stop, facts.cost) == (0.95, 2, "target", 0.25), "for the log and the metrics"
+    assert facts.trace_bytes == 0
     assert (stored is not None) is has_row
     assert stored is None or (stored.facts == facts and stored.trace is None)
     content = folder_bytes(tmp_path)
@@ -720,6 +723,159 @@ def test_log_that_another_process_holds_deletes_no_more_requests(tmp_path, monke
     assert store.purge() == 0
     assert file_bytes(tmp_path) <= 700_000
     store.close()
+
+
+def stored_bytes(folder, best):
+    """The bytes of the only trace, by what the journal has of it, with 500 for its result besides the best answer."""
+    with Journal(folder / "gateway.journal", read_only=True) as journal:
+        [run] = journal.runs()
+        [row] = journal.stored_rows([*journal.row_states(run.name)])
+    return sum(map(len, row.lines)) + len(best) + 500
+
+
+async def test_size_of_a_trace_is_that_of_its_lines(tmp_path):
+    """Whether it is refined or passed on; also that of the lines alone, if the process is killed before the result."""
+    for name, model in (("refined", "refine/fast"), ("passed", "pass/m"), ("interrupted", "refine/fast")):
+        store = RequestStore(tmp_path / name)
+        recorder = begin(store, "t1", model=model)
+        if name == "passed":
+            recorder.record_exchange(b"question", b"answer")
+        else:
+            await refined(recorder)
+        facts = None if name == "interrupted" else recorder.finish(RequestEnd(200))
+        store.close()
+        if facts is None:
+            with sqlite3.connect(tmp_path / name / "requests.db") as connection:
+                connection.execute("UPDATE requests SET outcome = NULL, trace_bytes = 0")
+            RequestStore(tmp_path / name).close()
+            facts = find_stored_request(tmp_path / name, "t1").facts
+        best = {"refined": "three", "passed": "answer"}.get(name)
+        assert facts.trace_bytes == stored_bytes(tmp_path / name, best or "") - (0 if best else 500)
+
+
+def states(folder):
+    return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+async def test_purge_gives_all_free_pages_back_and_writes_no_more_than_it_must(tmp_path):
+    """What is deleted leaves both files smaller, with no free page; a purge that finds nothing touches no file."""
+    store = RequestStore(tmp_path, {"refine/fast": Retention("full", days=2), "pass/m": Retention("metadata", days=2)})
+    for n in range(60):
+        recorder = begin(store, f"t{n}")
+        await refined(recorder, "x" * 5_000)
+        recorder.finish(RequestEnd(200))
+        begin(store, f"m{n}", METADATA, "pass/m").finish(RequestEnd(200))
+    await store.wait_for_commit()
+    assert store.purge() == 0
+    for cut, kept in ((30, 60), (100, 0)):
+        store._journal.empty_log()
+        store._table.delete([])
+        idle = states(tmp_path)
+        before = {name: idle[name][0] for name in ("gateway.journal", "requests.db")}
+        assert store.purge() == 0
+        assert states(tmp_path) == idle
+        age(tmp_path, 3, f"CAST(substr(trace_id, 2) AS INTEGER) < {cut}")
+        assert store.purge() == 60
+        for name, size in before.items():
+            assert (tmp_path / name).stat().st_size < size, name
+            assert size_of(tmp_path / f"{name}-wal") < 50_000  # what is noted afterwards
+            with closing(sqlite3.connect(tmp_path / name)) as connection:
+                assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
+        assert sum(store.find(f"{kind}{n}") is not None for kind in "tm" for n in range(60)) == kept
+    store.close()
+
+
+KILLED_AT_EACH_STEP = """
+import asyncio, os, signal, sys, time
+from itertools import count
+from pathlib import Path
+sys.path[:0] = [sys.argv[2], f"{sys.argv[2]}/.."]
+from test_request_store import *
+base, first, stride = Path(sys.argv[1]), int(sys.argv[3]), int(sys.argv[4])
+
+def killed(step, action):
+    "Return whether a forked process is killed before it has executed so many statements."
+    pid = os.fork()
+    if not pid:
+        try:
+            steps = count()
+            def kill(sql):
+                if next(steps) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            connect = sqlite3.connect
+            def traced(*arguments, **options):
+                connection = connect(*arguments, **options)
+                connection.set_trace_callback(kill)
+                return connection
+            sqlite3.connect = traced
+            action()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+async def work(folder, say):
+    store = RequestStore(folder, {"pass/old": Retention("full", days=0)})
+    recorders = {id: begin(store, id, model=model) for id, model in REQUESTS.items()}
+    begin(store, "metadata", METADATA).finish(RequestEnd(200, usage=USAGE))
+    old = begin(store, "old", model="pass/old")
+    old.record_exchange(b"old question", b"old answer")
+    old.finish(RequestEnd(200))
+    await refined(recorders["refined"])
+    recorders["refined"].finish(RequestEnd(200, usage=USAGE))
+    await store.wait_for_commit()
+    if store.problem == "":
+        say("refined metadata")
+    recorders["passed"].record_exchange(b"question", b"answer")
+    recorders["passed"].finish(RequestEnd(200, usage=USAGE))
+    await store.wait_for_commit()
+    say("passed")
+    if store.purge() == 1:
+        say("purged")
+    recorders["failed"].finish(RequestEnd(502, "upstream_error"))
+    store.close()
+    say("failed closed")
+
+def restart(folder):
+    RequestStore(folder).close()
+
+for step in count(first, stride):
+    folder = base / str(step)
+    told = base / f"{step}.told"
+    told.touch()
+    def say(text):
+        with told.open("a") as file:
+            file.write(text + " ")
+    is_killed = killed(step, lambda: asyncio.run(work(folder, say)))
+    killed(step * 7 % 60, lambda: restart(folder))
+    store = RequestStore(folder)
+    known = set(told.read_text().split())
+    found = {id: store.find(id) for id in (*REQUESTS, "metadata", "old")}
+    store.close()
+    for id, request in found.items():
+        assert request is None or request.facts.outcome is not None, (step, id)
+        is_full = request and request.facts.outcome == "answered" and id not in {"metadata", "old"}
+        assert not is_full or (request.trace and request.trace.outcome), (step, id)
+    for id in known & {"refined", "metadata", "passed", "failed"}:
+        assert found[id].facts.outcome == ("failed" if id == "failed" else "answered"), (step, id)
+        assert found[id].facts.status == (502 if id == "failed" else 200), (step, id)
+    if "purged" in known:
+        assert found["old"] is None and b"old answer" not in folder_bytes(folder), step
+    assert sorted(path.name for path in folder.iterdir()) == ["gateway.journal", "requests.db"], step
+    if not is_killed:
+        assert "closed" in known
+        break
+print(step)
+"""
+
+
+@pytest.mark.slow(but_each=3)
+@pytest.mark.parametrize(("first", "stride"), [(5, 37), (0, 7), (3, 11)])
+def test_two_kills_lose_no_fact(tmp_path, first, stride):
+    """Killed before any statement, and again in the next start: what was committed keeps its facts, what was purged stays away."""
+    command = [sys.executable, "-c", KILLED_AT_EACH_STEP, tmp_path, Path(__file__).parent, str(first), str(stride)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
 
 
 async def test_size_is_that_of_the_file(tmp_path):

@@ -21,6 +21,8 @@ from redraft.export.formats import Provenance
 from redraft.export.writer import export
 from redraft.export.formats import FORMATS, TraceExamples, NotExportable, ExportConfig, types_of
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 JUDGE = (PanelGrader("judge"),)
 GATED = (PanelGrader("words:<9", must=True), PanelGrader("judge"))
 RUN = Provenance("nightly", "openai:small", {"target_score": 0.9})

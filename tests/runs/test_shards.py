@@ -125,7 +125,17 @@ def rows(tmp_path):
 
 
 def go(rows, output, model, **given):
-    return asyncio.run(BatchRun.from_arguments(rows, output, model, length, **{"engine": "ray", "shards": 3, **given}).go())
+    run = BatchRun.from_arguments(rows, output, model, length, **{"engine": "ray", "shards": 3, **given})
+    report = asyncio.run(run.go())
+    assert_progress_is_final(run.progress, report)
+    return report
+
+
+def assert_progress_is_final(progress, report):
+    """Whoever shows the progress shows the figures of the report once the run has ended, however it ended."""
+    names = ("done", "failed", "reused", "unfinished", "not_started", "bad", "usage")
+    assert {name: getattr(progress, name) for name in names} == {name: getattr(report, name) for name in names}
+    assert (progress.state, progress.in_flight, progress.ended_at is None) == (report.end_reason or "finished", 0, False)
 
 
 def journal_content(journal, run):
@@ -170,7 +180,9 @@ def test_an_interrupted_run_resumes_with_any_number_of_shards(tmp_path, rows, lo
             await asyncio.sleep(0.005)
         run.stop()
         model.stopped.set()
-        return await going
+        report = await going
+        assert_progress_is_final(run.progress, report)
+        return report
 
     report = asyncio.run(stop_and_wait())
     assert (report.end_reason, report.resumable) == ("interrupted", True), report.message

@@ -17,6 +17,8 @@ from redraft.storage import Journal, secure_files
 from redraft.storage.secure_files import PathLock
 from redraft.validation.label_file import LabelFile, LabelQuestion
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
 LINK_IS_UNKNOWN = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL)
 
@@ -66,6 +68,18 @@ def test_after_a_failure_the_next_attempt_succeeds(tmp_path, kind, call):
         if fault.count <= after:
             break
         write(folder / name)
+
+
+@pytest.mark.parametrize("kind", ["an answer", "packed rows", "a table", "a card", "priors", "what is saved of a journal"])
+def test_file_that_may_not_be_on_the_disk_replaces_nothing(tmp_path, kind):
+    """The system is asked to write the new one out before it has the name: a power failure leaves one of the two, and no empty file."""
+    name, write = WRITERS[kind]
+    write(tmp_path / name)
+    (tmp_path / name).write_bytes(b"the old one")
+    with failing("fsync", errno.EIO) as fault, pytest.raises((StoreError, OSError), match=os.strerror(errno.EIO)):
+        write(tmp_path / name)
+    assert fault.count == 1
+    assert (tmp_path / name).read_bytes() == b"the old one"
 
 
 @pytest.mark.parametrize("number", LINK_IS_UNKNOWN)

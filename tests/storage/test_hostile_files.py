@@ -18,6 +18,8 @@ from redraft.jsontext import dumps_text
 from redraft.storage import Journal, read_trace, salvage
 from redraft.storage.shard_merge import merge_shard
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 SOON = 20.0  # seconds, on a busy machine
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
 DEEP = "[" * 100_000 + "]" * 100_000

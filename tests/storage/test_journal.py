@@ -29,6 +29,8 @@ from redraft.storage.shard_merge import OverlayCache, SnapshotCache, checkpoint,
 from redraft.storage.schema import SCHEMA
 from redraft.storage.transaction import RowChanges
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 HEADER = dumps_text(Trace(Task("q")).header())
 ANY_TEXT = st.text(st.characters(codec=None), max_size=8) | st.sampled_from(["\0", "a\0b", "\ud800", "\udfff\ud800", "é", '"', ""])
 
@@ -624,6 +626,18 @@ def test_merged_rows_count_as_seen(tmp_path):
         assert len(list(journal.traces("r"))) == 3
         journal.update_run("r", invocation=6, last_full_invocation=6)
         assert journal.run("r").counts["done"] == 0
+
+
+def test_rows_of_a_shard_are_merged_into_a_journal_without_their_run(tmp_path):
+    """As after the journal was deleted and the shards stayed: nothing that was paid for is lost."""
+    make_journal(tmp_path / "part")
+    with Journal(tmp_path / "part", read_only=True) as part:
+        expected = list(part.traces("r", 0))
+    with Journal(tmp_path / "j") as journal:
+        journal.update_run("another")
+        merge_shard(journal, tmp_path / "part")
+        assert list(journal.traces("r", 0)) == expected
+        assert len(expected) == 3
 
 
 def test_overlay_cache_reads_both_caches(tmp_path):

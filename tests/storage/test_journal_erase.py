@@ -15,6 +15,8 @@ from redraft.errors import StoreError
 from redraft.jsontext import dumps_text
 from redraft.storage import Journal
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 HEADER = dumps_text(Trace(Task("q")).header())
 
 

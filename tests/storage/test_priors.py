@@ -24,6 +24,8 @@ from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
 from redraft.storage.priors_store import StoredPriors, PriorsKey, PriorsStore, priors_from_data, read_priors
 
+pytestmark = pytest.mark.usefixtures("no_open_files")
+
 PAIR = PriorsKey.from_graders("m", "http://h/v1#m", [("judge", 1.0, "f" * 16)])
 LEARNED = Priors(draft_mean=0.7, noise_sd=0.2, tasks=40)
 

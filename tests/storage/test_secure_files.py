@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,11 @@ from redraft.errors import StoreError
 from redraft.export.writer import open_drafts
 from redraft.storage import Journal, JsonlStore, read_trace, salvage, write_atomic
 from redraft.storage.priors_store import StoredPriors, PriorsKey, PriorsStore
-from redraft.storage.secure_files import PathLock
+from redraft.storage.secure_files import PathLock, draft_folder
 from redraft.cards import write_card_file
 from redraft.validation.run import VerdictFile
+
+pytestmark = pytest.mark.usefixtures("no_open_files")
 
 PAIR = PriorsKey.from_graders("m", "identity", [("g", 1.0, "f")])
 ANYBODY = 0o1777
@@ -189,6 +192,32 @@ def test_files_beside_a_journal_are_private(tmp_path, umask):
         os.umask(before)
 
 
+BODIES = {
+    "a journal": lambda path: Journal(path),
+    "a trace": lambda path: JsonlStore(path),
+    "verdicts": lambda path: VerdictFile(path, {"grader": "f"}),
+    "rows": open_output,
+    "packed rows": lambda path: open_output(path.with_suffix(".jsonl.gz")),
+    "a table": lambda path: open_output(path.with_suffix(".csv")),
+    "an export": lambda path: open_drafts({"train": str(path)}),
+    "a folder": draft_folder,
+    "a lock": lambda path: closing(PathLock(path, "file")),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_error_in_the_body_closes_and_removes_all_drafts(tmp_path, kind):
+    """The file can be written again at once; a refused second writer changes nothing for the first."""
+    path = tmp_path / "any.jsonl"
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), BODIES[kind](path):
+            if kind in {"a journal", "a trace", "verdicts", "a lock"}:
+                with pytest.raises(StoreError, match="held by"):
+                    BODIES[kind](path)
+            1 / 0
+        assert not [*tmp_path.glob(".*"), *tmp_path.glob("*.lock")]
+
+
 def fifo(path):
     os.mkfifo(path)
 
@@ -205,14 +234,15 @@ NO_LOCKS = {
 }
 
 
+@pytest.mark.parametrize("call", ["none", "link"])
 @pytest.mark.parametrize("make", NO_LOCKS.values(), ids=NO_LOCKS)
-def test_foreign_lock_is_rejected(tmp_path, make):
-    """The lock and its link target stay unchanged, and the error names it."""
+def test_foreign_lock_is_rejected(tmp_path, make, call):
+    """The lock and its link target stay unchanged, and the error names it; also where there are no hard links."""
     lock, precious = tmp_path / "uv.lock", tmp_path / "precious"
     precious.write_text("precious")
     make(lock)
     before = lock.lstat(), lock.read_bytes() if lock.is_file() else None
-    with pytest.raises(StoreError, match=r"uv.lock.*(not a lock of Redraft|directory)"):
+    with pytest.raises(StoreError, match=r"uv.lock.*(not a lock of Redraft|directory)"), failing(call, errno.EPERM):
         Journal(tmp_path / "uv")
     assert (lock.lstat().st_ino, precious.read_text()) == (before[0].st_ino, "precious")
     assert before[1] is None or lock.read_bytes() == before[1]

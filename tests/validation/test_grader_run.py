@@ -7,7 +7,7 @@ import re
 import pytest
 
 from redraft import Budget, Judge, ScriptedModel, Task
-from redraft.core.records import Feedback
+from redraft.core.records import Feedback, StopReason
 from redraft.session import Session
 from redraft.errors import AuthenticationError, ConfigError, GradingError, ModelUnavailableError, StoreError
 from redraft.graders import Jury
@@ -21,6 +21,7 @@ from redraft.validation.run import JudgedCase
 from redraft.validation.card_page import write_card
 from redraft.validation.report import ReportConfig
 from redraft.validation.run import VerdictFile
+from redraft.usage import Usage
 
 JUDGE = Judge({"truth": "It is true."}, name="truthful")
 
@@ -323,6 +324,72 @@ def test_foreign_verdicts_are_rejected_and_a_torn_line_is_dropped(tmp_path):
         path.write_bytes(before + broken)
         with pytest.raises(StoreError, match="line"):
             VerdictFile(path, about)
+
+
+STORED = {
+    "a score": Verdict("x", (0.25,)),
+    "whole numbers": Verdict("x", (0, 1)),
+    "no score": Verdict("x", (None,), reason="no number"),
+    "a score and none": Verdict("x", (0.5, None), repeat=2, reason="it gave no score"),
+    "no scores": Verdict("x", (None, None, None)),
+    "an order": Verdict("x", ranks=(1, 0), presentation_order=(1, 0)),
+    "nothing": Verdict("x", reason="unreadable"),
+}
+
+
+def test_verdicts_are_read_as_they_were_stored(tmp_path):
+    """Also those without a score, with the usage and the reason why the run ended; they are final, and no outage is."""
+    about, usage = {"grader": "g", "data": "d"}, Usage(2, 30, 4, cost=0.5)
+    with VerdictFile(tmp_path / "v.jsonl", about) as file:
+        for name, verdict in STORED.items():
+            file.add(JudgedCase(name, verdict.repeat, (verdict, verdict), usage, stop_reason=StopReason.BUDGET))
+            file.add(JudgedCase(f"{name}, an outage", 0, (verdict,), usage, outage="down"))
+        expected = dict(file.judged_cases)
+    assert [verdicts.verdicts for verdicts in expected.values()] == [(verdict, verdict) for verdict in STORED.values()]
+    with VerdictFile(tmp_path / "v.jsonl", about) as file:
+        assert file.judged_cases == expected
+        assert file.verdicts(["a score and none", "another"]) == [STORED["a score and none"]] * 2
+    content = (tmp_path / "v.jsonl").read_text()
+    for wrong in ("-0.1", "1.1", '"0.5"', "true", "NaN"):
+        (tmp_path / "v.jsonl").write_text(content.replace("0.25", wrong))
+        with pytest.raises(StoreError, match="line 2"):
+            VerdictFile(tmp_path / "v.jsonl", about)
+
+
+async def test_only_what_an_outage_prevented_is_asked_again(tmp_path):
+    """A reply without a score is final, also if the other answer of its pair has one; each call is counted."""
+    said = {"5 good": 5, "2 bad": 2, "nonsense": None, "first down": 4, "down": ModelUnavailableError("down")}
+    labelled = [
+        LabelledCase(name, "pair", Task(name), responses, ranks=(0, 1))
+        for name, responses in {
+            "scored": ("5 good", "2 bad"),
+            "half": ("5 good", "nonsense"),
+            "none": ("nonsense", "nonsense"),
+            "down": ("first down", "down"),
+        }.items()
+    ]
+    asked = []
+
+    def reply(messages):
+        text = answer_in([message for message in messages if "<answer-" in message["content"]])  # also when it is told to try again
+        asked.append(text)
+        if isinstance(value := said[text], Exception):
+            raise value
+        return "I like it." if value is None else verdict_json(value)
+
+    expected = {"scored": (1.0, 0.4), "half": (1.0, None), "none": ()}
+    for calls in (["2 bad", "5 good", "5 good", "down", "first down", *["nonsense"] * 6], ["down", "first down"]):
+        found = await validate_grader(CardStore(tmp_path), reply, labelled, max_in_flight=1)
+        assert sorted(asked) == sorted(calls)
+        assert {v.case: tuple(s if s is None else round(s, 9) for s in v.scores) for v in found.verdicts} == expected
+        asked.clear()
+    said["down"] = 1
+    found = await validate_grader(CardStore(tmp_path), reply, labelled, max_in_flight=1)
+    assert sorted(asked) == ["down", "first down"]
+    asked.clear()
+    again = await validate_grader(CardStore(tmp_path), reply, labelled, max_in_flight=1)
+    assert asked == []
+    assert again.verdicts == found.verdicts and len(again.verdicts) == 4
 
 
 async def test_concurrency_limit_holds(tmp_path):

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 
 from redraft.errors import ConfigError, StoreError
 from redraft.jsontext import dumps_text
+from redraft.core.serialize import record_to_json
 from redraft.runs.report import ReportBuilder
-from redraft.runs.row_result import RowResult
-from redraft.storage.journal import Journal
+from redraft.runs.row_result import RowResult, row_result
+from redraft.storage import Journal, JsonlStore
 from redraft.viewer import index as index_module
 from redraft.viewer.figures import run_figures
 from redraft.viewer.grader_figures import pair_figures, part_figures
 from redraft.viewer.index import COLUMNS, RunIndex
 from redraft.viewer.row_query import CHANGES, ORDERS, RowQuery
+from redraft.viewer.run_library import RunLibrary
 
 from .synthetic_runs import add_row, make_trace, write_run
 
@@ -197,8 +199,20 @@ def test_a_wrong_query_says_what_is_allowed(parameters, named):
 
 
 OPERATIONS = st.lists(
-    st.sampled_from(["add", "finish", "append", "redo", "retry", "delete", "remove", "resync"]), min_size=1, max_size=12
+    st.sampled_from(
+        ["add", "finish", "append", "redo", "again", "continue", "retry", "erase", "move", "delete", "remove", "resync"]
+    ),
+    min_size=1,
+    max_size=12,
 )
+
+
+def write_again(journal, row, key, trace, invocation):
+    """Write what a later invocation finds for a row that had ended."""
+    journal.update_run("live", invocation=invocation)
+    journal.begin_row("live", row.id, row.position, key, {}, dumps_text(trace.header()), invocation)
+    journal.append_records("live", row.id, 0, [record_to_json(r) for r in trace.records])
+    journal.finish_row("live", row.id, "done", row_result(trace).as_data())
 
 
 def add_failed_row(journal, attempt):
@@ -216,6 +230,11 @@ def add_failed_row(journal, attempt):
 @given(operations=OPERATIONS, seed=st.integers(0, 9))
 @example(operations=["resync", "resync", "retry"], seed=0)
 @example(operations=["resync", "delete"], seed=0)
+@example(operations=["add", "resync", "again"], seed=0)
+@example(operations=["add", "resync", "again"], seed=1)
+@example(operations=["add", "resync", "erase"], seed=0)
+@example(operations=["add", "resync", "continue"], seed=0)
+@example(operations=["add", "add", "resync", "move"], seed=0)
 def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_factory):
     """Whatever happened to the journal between two looks, also of another process: rows begun, finished, redone and left out."""
     folder = tmp_path_factory.mktemp("live")
@@ -241,17 +260,29 @@ def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_fa
                     count += 1
                 elif operation == "finish":
                     add_row(journal, "live", count - 1, trace, id="same")
-                elif operation == "redo":
-                    invocation += 1
-                    journal.update_run("live", invocation=invocation)
-                    id = numbers.choice([f"row-{100 * seed}", "row-0"])
-                    journal.begin_row("live", id, 0, f"key {invocation}", {}, dumps_text(trace.header()), invocation)
-                    add = make_trace(1000 + invocation)
-                    from redraft.core.serialize import record_to_json
-                    from redraft.runs.row_result import row_result
-
-                    journal.append_records("live", id, 0, [record_to_json(r) for r in add.records])
-                    journal.finish_row("live", id, "done", row_result(add).as_data())
+                elif operation in {"redo", "again"}:  # with other settings, or with the same, as after `retry` or a larger budget
+                    rows = [row for row, _ in journal.traces("live")]
+                    if rows:
+                        invocation += 1
+                        row = numbers.choice([rows[0], rows[-1]])
+                        key = f"key {invocation}" if operation == "redo" else row.key
+                        write_again(journal, row, key, make_trace(1000 + invocation), invocation)
+                elif operation == "continue":  # a row that the price had stopped goes on
+                    for row, shown in list(journal.traces("live"))[-1:]:
+                        invocation += 1
+                        journal.update_run("live", invocation=invocation)
+                        longer = replace(shown, records=(*shown.records[:-1], *shown.records))
+                        journal.append_records("live", row.id, 0, [record_to_json(r) for r in longer.records])
+                        journal.finish_row("live", row.id, "done", row_result(trace).as_data())
+                elif operation == "erase":  # as the gateway does, which may give the next row the same place
+                    rows = [row for row, _ in journal.traces("live")]
+                    if rows:
+                        journal.erase("live", [rows[-1].id])
+                        add_row(journal, "live", rows[-1].position, make_trace(20_000 + count), id=f"new {count}")
+                        count += 1
+                elif operation == "move":
+                    for row, _ in list(journal.traces("live"))[:1]:
+                        journal.set_position("live", row.id, 500 + count)
                 elif operation == "retry":  # a failed row fails again, in another way
                     invocation += 1
                     journal.update_run("live", invocation=invocation)
@@ -431,3 +462,14 @@ def test_a_failed_write_leaves_the_index_as_it_was(journal, tmp_path, monkeypatc
             index.sync()
         monkeypatch.undo()
         assert len(all_rows(index)) == ROWS
+
+
+def test_a_library_that_cannot_be_opened_leaves_nothing(tmp_path, monkeypatch):
+    """The copies of traces that it had made are gone before the error is seen."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    trace = tmp_path / "t.jsonl"
+    with JsonlStore(trace) as store:
+        store.append(make_trace(1))
+    with pytest.raises(ConfigError, match="is no journal, folder or trace") as caught:
+        RunLibrary([trace, tmp_path / "missing"])
+    assert caught.value and list(tmp_path.iterdir()) == [trace]

@@ -22,7 +22,7 @@ import orjson
 from ..core.trace import Trace
 from ..errors import ConfigError, RedraftError, StoreError
 from ..storage import write_atomic
-from ..storage.secure_files import draft_folder, resolve_path, write_error
+from ..storage.secure_files import draft_folder, resolve_path, set_mode, write_error
 from ..tables.writers import Output, open_output, output_suffix
 from .dataset_card import CONFIGS, MARK, dataset_card
 from .formats import (
@@ -128,7 +128,7 @@ def _draft_path(file: str, folders: ExitStack) -> Path | None:
 def _publish(draft: Path, target: Path) -> None:
     try:
         with suppress(FileNotFoundError):
-            draft.chmod(target.stat().st_mode & 0o777)
+            set_mode(draft, target.stat().st_mode & 0o777)
         draft.replace(target)
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror}") from error

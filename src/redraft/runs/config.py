@@ -183,7 +183,7 @@ class BatchConfig(BatchFields):
         for what, name in files.items():
             if name is None or name == STDOUT:
                 continue
-            if Path(name).resolve() in sources:
+            if Path(name).exists() and any(source.exists() and source.samefile(name) for source in sources):
                 raise ConfigError(f"{what} {name!r} is one of the input files: name another")
             earlier = (known or {}).get(what)
             is_same = earlier is not None and is_file_of_run(earlier, name, self.journal)

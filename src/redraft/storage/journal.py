@@ -18,6 +18,7 @@ from operator import attrgetter
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypedDict, get_type_hints
+from zlib import crc32
 
 import orjson
 
@@ -46,9 +47,9 @@ SELECT_ROWS_AFTER = f"{SELECT_ROWS} AND (position, row) > (?, ?) {SEEN_SINCE} OR
 MARK_SEEN = "INSERT OR REPLACE INTO seen_rows SELECT row, ? FROM rows WHERE run = ? AND id IN (SELECT value FROM json_each(?))"
 COUNT_BY_STATUS = "SELECT status, count(*) FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ? GROUP BY status"
 SELECT_STATES = "SELECT row, position, status FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ?"
-SELECT_OPEN = f"""SELECT row, (
+SELECT_LENGTHS = f"""SELECT row, id, (
 SELECT max(number) FROM lines WHERE number >= row * {LINES_PER_ROW} AND number < (row + 1) * {LINES_PER_ROW}
-) FROM rows WHERE run = ? AND status = 'open'"""  # noqa: S608
+) FROM rows WHERE run = ?"""  # noqa: S608
 SELECT_IDS = "SELECT id FROM rows WHERE run = ? ORDER BY row"
 SELECT_KEYS = "SELECT row, key FROM rows WHERE run = ?"
 SELECT_STORED_ROW = "SELECT row, id, position, status, result FROM rows WHERE row = ?"
@@ -428,13 +429,13 @@ class Journal:
     def row_states(self, run: str) -> dict[int, tuple[int, str, int]]:
         """Return the state of each row that is still in the input, by the number of the row in the file.
 
-        A state is the position, the status and, while a row is open, a number that grows with its records (else 0).
+        A state is the position, the status, and a number that changes with the ID and with the number of records.
         """
         info, number = self.run(run), self._stored_number(run)
         since = _invocation_in(info.metadata, "last_full_invocation") if info else 0
-        lengths = dict(self._database.read(SELECT_OPEN, number))
+        lengths = {row: crc32(f"{id} {length}".encode()) for row, id, length in self._database.read(SELECT_LENGTHS, number)}
         records = self._database.read(SELECT_STATES, number, since)
-        return {row: (position, status, lengths.get(row) or 0) for row, position, status in records}
+        return {row: (position, status, lengths.get(row, 0)) for row, position, status in records}
 
     def row_ids(self, run: str) -> list[str]:
         """Return the IDs of all rows of a run, in the order in which they were first written."""

@@ -181,7 +181,6 @@ def _close_after_fork() -> None:
     """Close files in a forked child: its locks would outlast the parent's, and buffered data would be written twice."""
     for file in list(_process_files):
         getattr(file, "raw", file).close()
-    _process_files.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -226,7 +225,7 @@ class AtomicFile:
         os.fsync(self.file.fileno())
         self.file.close()
         if self._mode is not None:
-            self.path.chmod(self._mode)
+            set_mode(self.path, self._mode)
         if os.name == "nt":  # Windows cannot rename an open file
             self._lock.close()
         self.path.replace(self._target)
@@ -259,6 +258,12 @@ def write_atomic(path: str | Path, text: str, *, private: bool = False, follow: 
         draft.commit()
     finally:
         draft.abort()
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Give a file a mode, if it has another one: a file system without modes may refuse even the same one."""
+    if path.stat().st_mode & 0o777 != mode:
+        path.chmod(mode)
 
 
 def _existing_mode(path: Path) -> int | None:

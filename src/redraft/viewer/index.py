@@ -193,7 +193,7 @@ class RunIndex:
 
     # ---- reading
 
-    def page(self, query: RowQuery, offset: int = 0, limit: int = 50) -> RowPage:
+    def page(self, query: RowQuery, offset: int, limit: int) -> RowPage:
         """Return rows of a list in its order. Raises ConfigError for a query that is not valid."""
         order, values = query.ordering()
         columns = ", ".join(f"rows.{name}" for name in COLUMNS)
@@ -328,7 +328,8 @@ def _index_path(identity: str, folder: Path | None) -> Path:
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         if is_untrusted(folder):
             raise StoreError(f"the cache {str(folder)!r} belongs to another user: name another folder in REDRAFT_HOME")
-        folder.chmod(PRIVATE_FOLDER)
+        with suppress(OSError):  # a file system without modes
+            folder.chmod(PRIVATE_FOLDER)
         _remove_unused(folder)
     except OSError as error:
         raise StoreError(f"the cache {str(folder)!r} cannot be made: {error.strerror}") from error
