@@ -596,7 +596,7 @@ REFUSALS = {
 @pytest.mark.parametrize("limit", ["tokens", pytest.param("input_tokens", marks=pytest.mark.slow)])
 async def test_a_failed_call_keeps_the_reservation_for_grades(monkeypatch, fails, why, limit):
     """Neither a failed first draft nor a failed grade uses up what was reserved."""
-    monkeypatch.setitem(retry.__kwdefaults__, "chance", lambda: 0.0)  # no pause before a call is made again
+    monkeypatch.setitem(retry.__kwdefaults__, "jitter", lambda: 0.0)  # no pause before a call is made again
 
     class FailingModel(Writer):
         async def complete(self, request):

@@ -83,7 +83,7 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
         except ModelError as error:
             usage = error.usage
             raise
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ConfigError):
             usage = metered.sent_usage
             raise
         finally:
