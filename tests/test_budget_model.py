@@ -13,6 +13,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from fake_clock import FakeClock
 from redraft import Budget
 from redraft.errors import BudgetExhaustedError, ModelError
 from redraft.middleware import BudgetTracker
@@ -179,10 +180,10 @@ class Model:
     def begin(self, text):
         self.texts.append(text)
 
-    def split(self, text):
+    def split(self, text, calls):
         part = replace(text, held=None)
         if text.held is not None:
-            part.held = text.held * min(1, 1 / max(1, text.held[0]))
+            part.held = text.held * min(1, calls / max(1, text.held[0]))
             text.held = text.held - part.held
         self.texts.append(part)
         return part
@@ -278,9 +279,9 @@ class Real:
 
         self.reservations[text] = Reservation(self.tracker, estimate, text.owner.real, for_text=not text.is_given)
 
-    def split(self, text):
+    def split(self, text, calls):
         part = replace(text)
-        self.reservations[part] = self.tracker.split(self.reservations[text], 1)
+        self.reservations[part] = self.tracker.split(self.reservations[text], calls)
         return part
 
     def close(self, text):
@@ -312,9 +313,9 @@ def write(purse, text, read, most):
 
 
 def grade(purse, text, read, most):
-    """Grade a text with two questions: one that is held, with a second try, and one that is not."""
+    """Grade a text with three questions, for which one to three calls are taken from what is held."""
     purse.start(text.owner)
-    part = purse.split(text)
+    part = purse.split(text, 1 + most % 3)
     for _ in range(3):
         if (yield read, most, part) in ("refused", "cancelled"):
             break
@@ -510,4 +511,104 @@ def test_a_budget_does_what_a_simple_model_of_it_does(monkeypatch, walks):
         except AssertionError as error:
             error.add_note(f"walk {seed}")
             raise
-    assert all(seen[what] >= len(walks) for what in ("waits", "waits and draws", "is refused", "draws nothing")), seen
+    assert all(seen[what] >= len(walks) for what in ("waits", "waits and draws", "is refused", "draws nothing"))
+
+
+def test_a_wait_for_a_task_that_does_nothing_is_bounded():
+    """After two seconds without a call in flight one call is refused; what fits by then is sent, and then none is refused."""
+
+    async def run():
+        tracker, needs = BudgetTracker(Budget(output_tokens=100)), {"grades": 10, "a": 70, "b": 60, "c": 50, "d": 90}
+        holder = Reservation(tracker, lambda: CostEstimate(by_name(60 * WRITTEN), by_name(NOTHING)), BudgetOwner())
+        calls = {}
+
+        def ask(name, reservation=None):
+            def need():
+                return CostEstimate(by_name(CALL), by_name(WRITTEN), *[needs[name]] * 3)
+
+            calls[name] = asyncio.ensure_future(tracker.reserve(need, reservation))
+            return calls[name]
+
+        def ends():
+            shown = {True: "refused", False: "sent"}
+            return {name: shown[call.exception() is not None] if call.done() else "waits" for name, call in calls.items()}
+
+        tracker.settle(await ask("grades", holder), by_name(NOTHING))
+        del calls["grades"]
+        for name in "abcd":
+            ask(name)
+        await asyncio.sleep(1.9)
+        assert ends() == {"a": "waits", "b": "waits", "c": "waits", "d": "waits"}
+        await asyncio.sleep(0.2)
+        assert ends() == {"a": "refused", "b": "waits", "c": "waits", "d": "waits"}
+        needs["b"] = 30  # the prompt is found to be shorter than was thought
+        await asyncio.sleep(2)
+        assert ends() == {"a": "refused", "b": "sent", "c": "waits", "d": "waits"}
+        await asyncio.sleep(60)
+        assert ends() == {"a": "refused", "b": "sent", "c": "waits", "d": "waits"}
+        tracker.settle(calls["b"].result(), by_name(NOTHING))
+        await asyncio.sleep(1.9)
+        assert ends()["c"] == "waits"
+        await asyncio.sleep(0.2)
+        assert ends() == {"a": "refused", "b": "sent", "c": "refused", "d": "waits"}
+        tracker.release(holder)
+        await asyncio.sleep(0)
+        assert ends()["d"] == "sent"
+        assert str(calls["a"].exception()) == (
+            "the budget of 100 output tokens is used up: 0 spent, 60 reserved, "
+            "the next step, with the grades of its text, may take 70"
+        )
+
+    with asyncio.Runner(loop_factory=FakeClock) as runner:
+        runner.run(run())
+
+
+async def test_a_call_that_is_cancelled_when_it_was_just_granted_takes_nothing():
+    """What it was granted goes to the next one."""
+    tracker = BudgetTracker(Budget(calls=1))
+    calls = [asyncio.ensure_future(tracker.reserve(lambda: CostEstimate(by_name(CALL), by_name(NOTHING)))) for _ in range(3)]
+    await asyncio.sleep(0)
+    tracker.settle(calls[0].result(), by_name(NOTHING))
+    calls[1].cancel()
+    await asyncio.wait(calls, timeout=60)
+    assert (calls[1].cancelled(), calls[2].result().amounts["calls"]) == (True, 1)
+    assert (tracker.spent["calls"], tracker.reserved["calls"]) == (0, 1)
+
+
+GRADES = by_name(2 * CALL + 40 * READ)
+ONE = by_name(CALL + 20 * READ)
+TWO_LEFT, ONE_LEFT, NONE_LEFT = (by_name(n * (CALL + 20 * READ)) for n in (2, 1, 0))
+RETURNS = {  # limits, what is done before a failed call is settled: what is held for grades then
+    "a call is left": ({"calls": 4}, None, TWO_LEFT),
+    "no call is left": ({"calls": 3}, None, ONE_LEFT),
+    "it was released": ({"calls": 4}, "release", NONE_LEFT),
+    "a part of the tokens is left": ({"input_tokens": 50}, None, {**TWO_LEFT, "input_tokens": 25.0, "tokens": 40.0, "usd": 80.0}),
+}
+
+
+async def test_a_failed_call_gets_back_what_it_drew_as_far_as_it_is_left():
+    """Here it used 25 tokens, 5 more than it had drawn."""
+    for name, (limits, before, held) in RETURNS.items():
+        tracker = BudgetTracker(Budget(**limits))
+        grades = Reservation(tracker, lambda: CostEstimate(GRADES, by_name(NOTHING)), BudgetOwner())
+        text = await tracker.reserve(lambda: CostEstimate(by_name(CALL), by_name(NOTHING)), grades)
+        tracker.settle(text, by_name(CALL))
+        grades.close()
+        call = await tracker.reserve(lambda: CostEstimate(ONE, by_name(NOTHING)), grades)
+        if before == "release":
+            tracker.release(grades)
+        tracker.settle(call, by_name(CALL + (25 if "input_tokens" in limits else 0) * READ), grades)
+        assert tracker.held_for_grades == pytest.approx(held), name
+
+
+async def test_a_part_of_what_is_held_is_at_most_all_of_it():
+    """Whoever takes more calls than are held takes them all."""
+    for calls, part, rest in ((1, ONE_LEFT, ONE_LEFT), (2, TWO_LEFT, NONE_LEFT), (5, TWO_LEFT, NONE_LEFT)):
+        tracker = BudgetTracker(Budget(calls=9))
+        grades = Reservation(tracker, lambda: CostEstimate(GRADES, by_name(NOTHING)), BudgetOwner())
+        assert tracker.split(grades, calls) is grades  # nothing is held yet
+        await tracker.reserve(lambda: CostEstimate(by_name(CALL), by_name(NOTHING)), grades)
+        taken = tracker.split(grades, calls)
+        assert (taken.remaining, grades.remaining, tracker.held_for_grades) == (part, rest, TWO_LEFT), calls
+        tracker.release(taken)
+        assert tracker.held_for_grades == rest, calls

@@ -52,7 +52,11 @@ ANSWERS = {  # answers of the server, whether it streams: calls, retries, tokens
     "after two": ([BUSY, BUSY, answer()], False, (3, 2, 100, 10, 110, 0.00028)),
     "after an empty answer": ([EMPTY, answer()], False, (2, 1, 200, 13, 110, 0.000504)),
     "after one that is cut off": ([CUT, answer()], False, (2, 1, None, None, 110, None)),
-    "after a stream that breaks off": ([fs.send_and_close(stream(USAGE)[:150]), stream(USAGE)], True, (2, 1, None, None, 110, None)),
+    "after a stream that breaks off": (
+        [fs.send_and_close(stream(USAGE)[:150]), stream(USAGE)],
+        True,
+        (2, 1, None, None, 110, None),
+    ),
 }
 
 
