@@ -440,11 +440,9 @@ async def test_what_was_sent_counts_however_the_call_ends(limits, answer):
 
 # ---- several attempts
 
-TOO_LARGE = dict(message="max_tokens is too large", status=400)
-
 
 def too_large():
-    return ModelError(TOO_LARGE["message"], status=400, usage=Usage(calls=1))
+    return ModelError("max_tokens is too large", status=400, usage=Usage(calls=1))
 
 
 REFUSED = {  # limits, fields, how often max_tokens is refused: what is sent, calls and tokens that are spent, calls of the end

@@ -77,11 +77,27 @@ async def test_retry_repeats_temporary_errors_and_counts_every_call():
     assert asked == [0.25, 0.5]
 
 
-async def test_retry_waits_at_least_as_long_as_the_server_asked():
-    """Retry-After takes precedence over the jitter."""
-    sleep, asked = recorded_sleep()
-    await retry(scripted_call(rate_limited(retry_after=7), Reply("ok", ONE)), sleep=sleep, jitter=lambda: 0.0)(ASK)
-    assert asked == [7]
+WAITS = {  # attempts, what the server asks for, jitter, longest wait: the waits between attempts; the last error is raised
+    "usual": ({}, None, 1.0, [0.5, 1, 2]),
+    "many attempts": ({"attempts": 9}, None, 1.0, [0.5, 1, 2, 4, 8, 16, 20, 20]),
+    "half of that": ({"attempts": 3}, None, 0.5, [0.25, 0.5]),
+    "one attempt": ({"attempts": 1}, None, 1.0, []),
+    "what the server asks for": ({"attempts": 3}, 7, 0.0, [7, 7]),
+    "and the jitter": ({"attempts": 3}, 7, 1.0, [7.5, 8]),
+    "as long as is allowed": ({"attempts": 2, "max_wait": 7}, 7, 0.0, [7]),
+    "longer than is allowed": ({"max_wait": 6}, 7, 0.0, []),
+}
+
+
+async def test_waits_between_attempts_double_and_follow_what_the_server_asks_for():
+    """From half a second to 20, with jitter, besides what the server asks for."""
+    for name, (given, retry_after, share, waits) in WAITS.items():
+        sleep, asked = recorded_sleep()
+        errors = [rate_limited(retry_after=retry_after) for _ in range(9)]
+        with pytest.raises(RateLimitError) as caught:
+            await retry(scripted_call(*errors), sleep=sleep, jitter=lambda share=share: share, **given)(ASK)
+        assert asked == waits, name
+        assert caught.value.usage.calls == len(waits) + 1, name
 
 
 @pytest.mark.parametrize(
