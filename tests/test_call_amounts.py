@@ -6,16 +6,18 @@ answer at 1.05 tokens for each of `max_tokens`.
 """
 
 import asyncio
+from copy import copy
 from contextlib import suppress
 from math import ceil
 
 import pytest
 
 from redraft import Budget, Judge, Task, grade, refine
-from redraft.errors import BudgetExhaustedError, ConfigError, ModelError, RateLimitError
+from redraft.errors import BudgetExhaustedError, ConfigError, ModelError, ModelUnavailableError, RateLimitError
 from redraft.core.steps import Generate, Grade, Stop
 from redraft.graders import Jury
-from redraft.middleware import BudgetTracker
+from redraft.middleware import BudgetTracker, EndpointCapabilities
+from redraft.middleware.adapt import MIN_FAILURES, adapt
 from redraft.middleware.budget import RESERVATION
 from redraft.middleware.call_costs import CostEstimator
 from redraft.middleware.metering import meter, with_cost
@@ -63,6 +65,15 @@ class Meter:
         if callable(answer):
             return await answer()
         return Reply("text", answer)
+
+    @staticmethod
+    def says(text):
+        """Return a function that answers with a text, of 100 tokens read and 10 written."""
+
+        async def reply():
+            return Reply(text, Usage(1, 100, 10, cost=None))
+
+        return reply
 
     async def ask(self, messages=HELLO, **fields):
         """Return the reply, or the error of the call; nothing stays reserved."""
@@ -540,6 +551,57 @@ async def test_each_retry_is_reserved_and_settled():
         assert end.usage.cost == (cost if cost is None else pytest.approx(cost)), name
         if isinstance(end, Reply):
             assert end.usage.answer_tokens == tokens, name
+
+
+JSON, PROSE = '{"a": 1}', "It is good."
+FORMAT, NO_TEMPERATURE = "response_format is not supported", "'temperature' does not support 0 with this model."
+
+
+def refusal(words, status=400):
+    return ModelError(f"status {status}: {words}", status=status, usage=Usage(calls=1))
+
+
+def down():
+    return ModelUnavailableError("status 500", status=500, retryable=True, usage=Usage(calls=1))
+
+
+ADAPTED = {  # answers of the endpoint to a judge: calls, tokens read and written, tokens of the answer; None: it fails
+    "at once": ([JSON], (1, 100, 10, 110)),
+    "a format is refused": ([refusal(FORMAT), JSON], (2, 100, 10, 110)),
+    "two are": ([refusal(FORMAT), refusal(FORMAT), JSON], (3, 100, 10, 110)),
+    "all are": ([refusal(FORMAT)] * 3, (3, 0, 0, None)),
+    "prose": ([PROSE, JSON], (2, 200, 20, 110)),
+    "prose twice": ([PROSE, PROSE], (2, 200, 20, 110)),
+    "prose after a refusal": ([refusal(FORMAT), PROSE, JSON], (3, 200, 20, 110)),
+    "prose and an error": ([PROSE, refusal("no", 403)], (2, 100, 10, None)),
+    "a parameter is refused": ([refusal(NO_TEMPERATURE), JSON], (2, 100, 10, 110)),
+    "a parameter and a format": ([refusal(NO_TEMPERATURE), refusal(FORMAT), JSON], (3, 100, 10, 110)),
+    "a parameter and an error": ([refusal(NO_TEMPERATURE), refusal("no", 403)], (2, 0, 0, None)),
+    "a format that fails is compared": ([*[down()] * MIN_FAILURES, JSON, down()], (2, 100, 10, 110)),
+    "and may be right": ([*[down()] * MIN_FAILURES, PROSE, JSON], (2, 200, 20, 110)),
+}
+
+
+@pytest.mark.parametrize("limits", [{}, LARGE])
+async def test_requests_in_another_form_are_calls_of_the_same_answer(limits):
+    """All are reserved, settled and reported; the tokens and the cost of the answer are those of the last alone."""
+    for name, (answers, (calls, read, written, tokens)) in ADAPTED.items():
+        model = Meter(limits)
+        model.answers = [copy(each) if isinstance(each, Exception) else model.says(each) for each in answers]
+        model.call = adapt(model.call, EndpointCapabilities().for_model("endpoint#m", "m"))
+        while True:
+            end = await model.ask(schema=SCHEMA, temperature=0.0)
+            if not (name.split()[-1] in ("compared", "right") and isinstance(end, ModelUnavailableError)):
+                break
+        usd = (2 * read + 8 * written) / 1e6
+        usage = end.usage
+        assert (usage.calls, usage.input_tokens, usage.output_tokens) == (calls, read, written), name
+        assert (usage.retried_calls, usage.cost) == (calls - 1, pytest.approx(usd)), name
+        assert (tokens is None) == isinstance(end, ModelError), name
+        if tokens is not None:
+            assert (usage.answer_tokens, usage.answer_cost) == (tokens, pytest.approx(0.00028)), name
+        failed = len(answers) - calls
+        assert model.tracker.spent == amounts(read, written, calls=calls + failed), name
 
 
 # ---- what a budget says of itself
