@@ -381,7 +381,7 @@ SETTLED = {  # usage, or error: calls, tokens read and written, USD, of the budg
     "failed with a usage": (ModelError("no", usage=Usage(1, 100, 10, cost=None)), (1, 100, 10, 110, 0.00028), 0.00028),
     "failed without": (ModelError("no", usage=unknown_usage()), (1, 101, 52.5, 153.5, 0.000622), None),
     "failed, and nobody knows of a call": (ModelError("no"), (1, 101, 52.5, 153.5, 0.000622), None),
-    "a mistake": (ConfigError("no"), (1, 101, 52.5, 153.5, 0.000622), None),
+    "a mistake": (ConfigError("no"), (0, 0, 0, 0, 0.0), 0.0),  # which is found before anything is sent
     "cancelled": (asyncio.CancelledError(), (1, 101, 52.5, 153.5, 0.000622), None),
 }
 
@@ -431,6 +431,7 @@ def sending(requests, ends="cancelled"):
 SENT = {  # requests, end: calls, tokens read and written
     "cancelled before it is sent": (0, "cancelled", (0, 0, 0)),
     "a mistake that is found before": (0, "is a mistake", (0, 0, 0)),
+    "and one that is found then": (1, "is a mistake", (1, *RESERVED)),
     "cancelled then": (1, "cancelled", (1, *RESERVED)),
     "cancelled while it is sent again": (2, "cancelled", (2, *RESERVED)),
     "answered": (1, "answers", (1, 100, 10)),
