@@ -929,3 +929,24 @@ async def test_a_call_beyond_those_reserved_is_reserved_by_its_own_prompt():
     model = Silent(WRITTEN)
     await refine("q", model, priced(prompts=(1000, 1000)), plan=drafts(1), budget=Budget(**LARGE))
     assert model.reserved == [97, 279, 1032]
+
+
+@pytest.mark.parametrize(("most", "asked"), [(145, 0), (146, 1)])
+async def test_a_grader_with_a_budget_of_its_own_takes_nothing_of_the_grades_reserved(most, asked):
+    """Its calls are reserved by their own prompts there; the call that it makes in the outer budget draws what was held for it."""
+    inner, outer, refusals = Silent(), Silent(WRITTEN), []
+
+    class Nested(FixedGrader):
+        async def grade(self, task, candidate, ask):
+            try:
+                await grade(("q", "t"), priced(), inner, budget=Budget(input_tokens=most))
+            except BudgetExhaustedError as error:
+                refusals.append(str(error))
+            return await super().grade(task, candidate, ask)
+
+    grader = Nested(prompt_texts=("x" * 100,), max_tokens=200)
+    await refine("q", outer, grader, plan=drafts(1), budget=Budget(**LARGE))
+    assert (len(inner.requests), len(refusals)) == (asked, 1 - asked)
+    assert all("may take 146" in refusal for refusal in refusals)
+    assert inner.held == [(1, 279, 210)] * asked  # of the outer budget
+    assert outer.held == [(1, 229 + 10_240, 210), NOTHING]
