@@ -7,6 +7,7 @@ answer at 1.05 tokens for each of `max_tokens`.
 
 import asyncio
 from copy import copy
+from dataclasses import replace
 from contextlib import suppress
 from math import ceil
 
@@ -19,7 +20,7 @@ from redraft.graders import Jury
 from redraft.middleware import BudgetTracker, EndpointCapabilities
 from redraft.middleware.adapt import MIN_FAILURES, adapt
 from redraft.middleware.budget import RESERVATION
-from redraft.middleware.call_costs import CostEstimator
+from redraft.middleware.call_costs import CostEstimator, rough_tokens
 from redraft.middleware.metering import meter, with_cost
 from redraft.middleware.retry import retry
 from redraft.models.pricing import Price
@@ -79,7 +80,7 @@ class Meter:
         """Return the reply, or the error of the call; nothing stays reserved."""
         try:
             return await self.call(Request(messages, **fields))
-        except (ModelError, ConfigError, BudgetExhaustedError, asyncio.CancelledError) as error:
+        except (ModelError, ConfigError, BudgetExhaustedError, ValueError, asyncio.CancelledError) as error:
             return error
         finally:
             assert all(abs(amount) < 1e-9 for amount in self.tracker.reserved.values())
@@ -128,6 +129,22 @@ async def test_a_prompt_is_reserved_by_all_that_is_sent():
         model = Meter(LARGE, Usage(1, 1, 1))
         await model.ask(messages, max_tokens=50, **fields)
         assert model.reserved == [amounts(tokens, 52.5)], name
+
+
+async def test_each_schema_is_reserved_by_its_own_size():
+    """Whichever was sent before."""
+    model, long = Meter(LARGE, unknown_usage()), {"type": "object", "title": "x" * 50}
+    for schema in (SCHEMA, long, long, SCHEMA, None, long):
+        await model.ask(max_tokens=50, schema=schema)
+    assert [each["input_tokens"] - 101 for each in model.reserved] == [18, 81, 81, 18, 0, 81]
+
+
+def test_a_rate_limit_on_tokens_counts_a_third_of_the_characters_and_the_maximum():
+    """That of the request before a budget lowered it; 1024 without one."""
+    asked = Request((prompt("é" * 300), prompt("x" * 30)), max_tokens=50)
+    assert rough_tokens(asked) == 110 + 1 + 50
+    assert rough_tokens(replace(asked, max_tokens=None)) == 110 + 1 + 1024
+    assert rough_tokens(replace(asked, max_tokens=9, original=asked)) == 161
 
 
 @pytest.mark.parametrize(
@@ -382,6 +399,7 @@ SETTLED = {  # usage, or error: calls, tokens read and written, USD, of the budg
     "failed without": (ModelError("no", usage=unknown_usage()), (1, 101, 52.5, 153.5, 0.000622), None),
     "failed, and nobody knows of a call": (ModelError("no"), (1, 101, 52.5, 153.5, 0.000622), None),
     "a mistake": (ConfigError("no"), (0, 0, 0, 0, 0.0), 0.0),  # which is found before anything is sent
+    "a fault": (ValueError("no"), (1, 101, 52.5, 153.5, 0.000622), None),  # of the model's code
     "cancelled": (asyncio.CancelledError(), (1, 101, 52.5, 153.5, 0.000622), None),
 }
 
@@ -878,6 +896,7 @@ HELD = {  # grader, usages or errors of the calls, number of drafts: calls, toke
         2,
         [(1, 229 + 10_240, 210), NOTHING, (1, 74 + 10_240, 210), NOTHING],
     ),
+    "no prompt": (lambda: priced(prompts=()), [WRITTEN], 2, [(1, 229 + 10_240, 210), (1, 165 + 10_240, 210)]),
     "the longest prompt": (
         lambda: priced(prompts=(50, 90, 70), grade_calls=3),
         [WRITTEN],
