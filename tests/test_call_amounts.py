@@ -688,14 +688,15 @@ async def test_a_refusal_says_what_is_spent_and_what_would_be_needed():
 
 
 class FixedGrader:
-    """A grader with these attributes, that asks with prompts of so many bytes for each grade."""
+    """A grader with these attributes, that asks with prompts of so many bytes for each grade; `later`: after the first one."""
 
-    def __init__(self, name="grader", prompts=(50,), **attributes):
-        self.name, self.prompts = name, prompts
+    def __init__(self, name="grader", prompts=(50,), later=None, **attributes):
+        self.name, self.prompts, self.later = name, prompts, prompts if later is None else later
         self.__dict__.update(attributes)
 
     async def grade(self, task, candidate, ask):
-        for size in self.prompts:
+        prompts, self.prompts = self.prompts, self.later
+        for size in prompts:
             await ask("y" * size)
         return 0.5
 
@@ -909,6 +910,12 @@ HELD = {  # grader, usages or errors of the calls, number of drafts: calls, toke
         2,
         [(1, 2129 + 10_240, 210), NOTHING, NOTHING, (2, 2 * (74 + 10_240), 420), (1, 74 + 10_240, 210), NOTHING],
     ),
+    "the most calls": (
+        lambda: FixedGrader(prompts=(50,) * 3, later=(50,), max_tokens=200),
+        [WRITTEN],
+        3,
+        [(1, 12_369, 210), *[NOTHING] * 3, (3, 3 * 10_314, 630), (2, 2 * 10_314, 420), (3, 3 * 10_314, 630)],
+    ),
     "calls for the task are made once": (
         lambda: priced(setup_calls=2, prompts=(50,) * 3),
         [WRITTEN],
@@ -941,6 +948,14 @@ async def test_what_is_held_for_grades_at_each_call(monkeypatch, name):
     assert len(result.trace.graded_candidates) == count
     assert model.held[: len(held)] == [pytest.approx(each) for each in held]
     assert count > 1 or len(model.held) == len(held)
+
+
+async def test_calls_for_the_task_are_not_held_again_after_a_given_text():
+    """The first grade of that text has made them, and held what it needed after its first call."""
+    model = Silent()
+    grader = priced(setup_calls=1, prompts=(50, 50), later=(50,))
+    await refine(Task("q", "t"), model, grader, plan=drafts(2), budget=Budget(**LARGE), target_score=1)
+    assert model.held == [(1, 230, 210), NOTHING, (1, 229 + 10_240, 210), NOTHING]
 
 
 async def test_a_call_beyond_those_reserved_is_reserved_by_its_own_prompt():
