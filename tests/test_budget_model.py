@@ -612,3 +612,22 @@ async def test_a_part_of_what_is_held_is_at_most_all_of_it():
         assert (taken.remaining, grades.remaining, tracker.held_for_grades) == (part, rest, TWO_LEFT), calls
         tracker.release(taken)
         assert tracker.held_for_grades == rest, calls
+
+
+async def test_a_refusal_names_the_limit_of_which_most_is_missing():
+    """A task that holds something and waits for more is refused at once; other limits leave enough."""
+    for limits, named in (
+        ({"calls": 10, "output_tokens": 100, "tokens": 1000}, "output_tokens"),
+        ({"output_tokens": 1000, "tokens": 110, "calls": 10}, "tokens"),
+        ({"tokens": 120, "output_tokens": 100}, "output_tokens"),
+        ({"output_tokens": 120, "tokens": 100}, "tokens"),
+    ):
+        tracker, owner = BudgetTracker(Budget(**limits, min_tokens=1)), BudgetOwner(active_steps=1)
+        for text, grades in ((10, 60), (70, 0)):
+            held = Reservation(tracker, lambda grades=grades: CostEstimate(by_name(grades * WRITTEN), by_name(NOTHING)), owner)
+            need = CostEstimate(by_name(CALL), by_name(WRITTEN), text, text, text)
+            try:
+                tracker.settle(await tracker.reserve(lambda need=need: need, held), by_name(NOTHING))
+            except BudgetExhaustedError as error:
+                refused = error
+        assert (refused.limit, "0 spent, 60 reserved" in str(refused), "may take 70" in str(refused)) == (named, True, True), limits
