@@ -294,45 +294,45 @@ class Real:
 # ---- steps, which yield calls and receive how they end
 
 
-def single(purse, text, read, most):
+def single(budget, text, read, most):
     """A call by itself."""
     yield read, most, None
 
 
-def write(purse, text, read, most):
+def write(budget, text, read, most):
     """Write a text, with a second try, and keep what is held for its grades."""
-    purse.start(text.owner)
-    purse.begin(text)
+    budget.start(text.owner)
+    budget.begin(text)
     for _ in range(2):
         if (end := (yield read, most, text)) != "failed":
             break
-    purse.close(text)
+    budget.close(text)
     if end != "answered":
-        purse.release(text)
-    purse.end(text.owner)
+        budget.release(text)
+    budget.end(text.owner)
 
 
-def grade(purse, text, read, most):
+def grade(budget, text, read, most):
     """Grade a text with three questions, for which one to three calls are taken from what is held."""
-    purse.start(text.owner)
-    part = purse.split(text, 1 + most % 3)
+    budget.start(text.owner)
+    part = budget.split(text, 1 + most % 3)
     for _ in range(3):
         if (yield read, most, part) in ("refused", "cancelled"):
             break
-    purse.release(part)
-    purse.end(text.owner)
+    budget.release(part)
+    budget.end(text.owner)
 
 
-def grade_given(purse, text, read, most):
+def grade_given(budget, text, read, most):
     """Grade a text that exists, with all the calls of its grade."""
-    purse.start(text.owner)
-    purse.begin(text)
+    budget.start(text.owner)
+    budget.begin(text)
     for _ in range(text.grades + 1):
         if (yield read, most, text) in ("refused", "cancelled"):
             break
-    purse.close(text)
-    purse.release(text)
-    purse.end(text.owner)
+    budget.close(text)
+    budget.release(text)
+    budget.end(text.owner)
 
 
 USED = {  # the usage of an answer as a share of what was reserved
