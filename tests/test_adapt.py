@@ -417,7 +417,7 @@ async def test_an_answer_in_prose_affects_its_request_alone():
     endpoint = Endpoint(lambda request: PROSE if "judge 1" in request.messages[1]["content"] else JSON)
     ask = adapt(endpoint, learned_limits())
     first = await ask(judging_request(1))
-    assert (first.text, first.usage.calls, first.usage.answer_tokens) == (PROSE.text, 2, ONE.answer_tokens)
+    assert (first.text, first.usage.calls) == (PROSE.text, 2)
     for n in (2, 1, 1, 1, 3):
         await ask(judging_request(n))
     requested_formats = endpoint.requested_formats

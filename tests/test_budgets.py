@@ -463,20 +463,6 @@ async def test_a_cancelled_retry_counts_what_it_sent_itself(budget):
     assert tracker.spent_and_reserved == tracker.spent
 
 
-@pytest.mark.parametrize("usage", [Usage(1, None, None, cost=None), Usage()])
-async def test_unknown_usage_of_an_error_counts_as_reserved(usage):
-    """An error without usage never counts as 0."""
-    tracker = BudgetTracker(Budget(tokens=500))
-
-    async def call(request):
-        raise ModelError("lost", usage=usage)
-
-    with pytest.raises(ModelError):
-        await meter(with_cost(call, None), tracker)(Request(({"role": "user", "content": "q"},), max_tokens=100))
-    assert tracker.spent["calls"] == 1
-    assert tracker.spent["tokens"] > 100
-
-
 async def test_a_refused_call_does_not_change_the_estimate_of_prompts():
     """Its usage of 0 says nothing about its prompt."""
     tracker, sent = BudgetTracker(Budget(input_tokens=3000)), []
@@ -598,7 +584,7 @@ REFUSALS = {
 @pytest.mark.parametrize("limit", ["tokens", pytest.param("input_tokens", marks=pytest.mark.slow)])
 async def test_a_failed_call_keeps_the_reservation_for_grades(monkeypatch, fails, why, limit):
     """Neither a failed first draft nor a failed grade uses up what was reserved."""
-    monkeypatch.setitem(retry.__kwdefaults__, "chance", lambda: 0.0)  # no pause before a call is made again
+    monkeypatch.setitem(retry.__kwdefaults__, "jitter", lambda: 0.0)  # no pause before a call is made again
 
     class FailingModel(Writer):
         async def complete(self, request):

@@ -6,21 +6,37 @@ import pytest
 
 from redraft.usage import Usage
 from redraft.models import Chat, Price, ScriptedModel, connect, price_of
+from redraft.models.pricing import context_window_of
 
 
-@pytest.mark.parametrize(
-    ("model", "where"),
-    [
-        ("gpt-4o-mini", "https://api.openai.com/v1"),
-        ("gpt-4o-mini", "openai"),
-        ("claude-sonnet-4-5", "anthropic"),
-        ("gemini-2.5-pro", "google"),
-    ],
-)
-def test_published_prices(model, where):
-    """Known models have a price per million tokens, higher for output than for input."""
-    price = price_of(model, where)
-    assert 0 < price.input < price.output < 1000
+OPENAI = "https://api.openai.com/v1"
+PUBLISHED = [  # USD per million tokens read and written, as the providers have published them
+    ("gpt-4o-mini", OPENAI, (0.15, 0.6)),
+    ("gpt-4o-mini", "openai", (0.15, 0.6)),
+    ("claude-sonnet-4-5", "anthropic", (3, 15)),
+    ("gemini-2.5-pro", "google", (1.25, 10)),  # of prompts up to 200,000 tokens; longer ones cost more
+]
+
+
+@pytest.mark.parametrize(("model", "where", "price"), PUBLISHED)
+def test_published_prices(model, where, price):
+    """Known models have a price per million tokens; where it grows with the prompt, that of short ones."""
+    assert price_of(model, where) == Price(*price)
+
+
+def test_a_model_that_writes_no_text_has_no_price_for_it():
+    """Its price is unknown if it is to write."""
+    assert price_of("text-embedding-3-small", "openai") is None
+    assert price_of("text-embedding-3-small", "openai", writes_text=False) == Price(0.02, 0)
+    assert price_of("gpt-4o-mini", "openai", writes_text=False) == Price(0.15, 0.6)
+
+
+def test_published_context_windows():
+    """Of known models at their provider; not of servers on this machine."""
+    windows = [
+        context_window_of(*each) for each in (("gpt-4o-mini", OPENAI), ("none", OPENAI), ("gpt-4o-mini", "http://localhost/v1"))
+    ]
+    assert windows == [128_000, None, None]
 
 
 @pytest.mark.parametrize(
@@ -30,6 +46,8 @@ def test_published_prices(model, where):
         ("gpt-4o-mini", "http://127.0.0.1:8000/v1"),
         ("gpt-4o-mini", "http://localhost:8000/v1"),
         ("gpt-4o-mini", "http://[::1]:8000/v1"),
+        ("gpt-4o-mini", "http://0.0.0.0:8000/v1"),
+        ("gpt-4o-mini", "http://127.9.9.9:8000/v1"),
         ("gpt-4o-mini", "https://proxy.example/v1"),
         ("gpt-4o-mini", "no-such-vendor"),
         ("gpt-4o-mini", None),

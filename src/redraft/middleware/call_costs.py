@@ -105,7 +105,7 @@ FIRST_BYTES = {2: bytes(range(0xC2, 0xE0)), 3: bytes(range(0xE0, 0xF0)), 4: byte
 
 def schema_size(schema: Mapping[str, Any]) -> int:
     """Return the bytes of a schema, about as it is added to a prompt."""
-    return len(str(schema))
+    return utf8_size(str(schema))
 
 
 def request_size(request: Request, count: Callable[[Mapping[str, Any]], int] = schema_size) -> PromptSize:

@@ -36,7 +36,7 @@ def with_cost(call: Call, pricing: Pricing | None, check: Callable[[Request, Rep
             error.usage = entry.settle(error.usage.with_cost(_cost(error.usage, pricing)))
             raise
         except ConfigError:
-            entry.settle(NO_USAGE)
+            entry.start_counting()  # it is raised before anything is sent
             raise
         return reply.with_usage(entry.settle_answer(reply.usage, _cost(reply.usage, pricing)))
 
@@ -83,7 +83,7 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
         except ModelError as error:
             usage = error.usage
             raise
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ConfigError):
             usage = metered.sent_usage
             raise
         finally:
