@@ -352,7 +352,7 @@ class BudgetAllocator:
     def _reserve(self, account: RowAccount, estimate: Estimate) -> None:
         """Reserve what a row needs in any case: its next step, and a comparison at its end."""
         log = account.log
-        needed = log.committed - account.spent_before if log.decisions else estimate.base
+        needed = (log.committed if log.decisions else estimate.base) - account.spent_before
         reserved = needed + estimate.comparison * log.has_rivals
         self._reserved += reserved - account.reserved
         account.reserved = reserved
