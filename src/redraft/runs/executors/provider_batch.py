@@ -239,7 +239,7 @@ class BatchEndpoints:
                 self._submit_all()
 
     def _drop_delivered(self) -> None:
-        """Drop answered batches from the log. Every row waits for its next answer or has ended, so the journal has the earlier ones.
+        """Drop answered batches from the log. Every row waits for its next answer or has ended: the journal has the earlier ones.
 
         Answers of earlier processes that no row has asked for yet stay: this one may have only some of the rows.
         """
