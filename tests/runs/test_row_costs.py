@@ -275,3 +275,45 @@ def test_the_report_sums_iterations_over_rows():
     assert one.uplift.interval is None
     one.add(result_of((1.0, 1, 0.0), (0.0, 1, 0.0)), "row 1")
     assert one.uplift.interval == (-1.0, pytest.approx(-0.375 + 1.959964 * 0.625))
+
+
+MUST = PanelGrader("must", must=True, model_free=True)
+CHANGES = {  # the scores of answers, and whether each keeps the must -> improved, worse
+    "higher": ([(0.5, 1), (0.75, 1)], (True, False)),
+    "equal": ([(0.5, 1), (0.5, 1)], (False, False)),
+    "higher by a rounding error": ([(0.5, 1), (0.5 + 1e-10, 1)], (False, False)),
+    "lower by a rounding error": ([(0.5, 1), (0.5 - 1e-10, 1)], (False, False)),
+    "lower": ([(0.5, 1), (0.25, 1)], (False, True)),
+    "higher and lower": ([(0.5, 1), (0.75, 1), (0.25, 1)], (True, True)),
+    "keeps the must at last": ([(0.75, 0), (0.25, 1)], (True, False)),
+    "keeps it no longer": ([(0.25, 1), (0.75, 0)], (False, True)),
+    "only one": ([(0.5, 1)], (False, False)),
+}
+
+
+@pytest.mark.parametrize(("answers", "expected"), CHANGES.values(), ids=CHANGES)
+def test_a_row_is_improved_or_worse_by_musts_first(answers, expected):
+    """Then by the score, of computed graders by any amount but a rounding error."""
+    records = []
+    for n, (score, kept) in enumerate(answers):
+        records += [Candidate(n, f"text {n}", n - 1 if n else None, by="w", role="refine" if n else "generate")]
+        records += [Feedback(score, candidate=n, grader="rule"), Feedback(float(kept), candidate=n, grader="must")]
+    result = row_result(Trace(Task("t"), (PanelGrader("rule", model_free=True), MUST), tuple(records)))
+    assert (result.improved, result.worse, result.unsure) == (*expected, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "records", "initial"),
+    [
+        ((), [text(0, 1), grade(0, 1, 0.25), text(1, 1, "refine", 0), grade(1, 1, 0.75)], 0.25),
+        ((), [text(0, 1), text(1, 1), grade(1, 1, 0.75), grade(0, 1, 0.25)], 0.25),
+        ((), [text(0, 1)], None),
+        (("a", "b"), [Candidate(0, "a"), Candidate(1, "b"), grade(0, 1, 0.25), grade(1, 1, 0.5)], 0.5),
+        (("a", "b"), [Candidate(0, "a"), Candidate(1, "b"), grade(0, 1, 0.25)], None),
+        (("a", "b"), [Candidate(0, "a"), Candidate(1, "b"), grade(0, 1, 0.5), grade(1, 1, 0.25), text(2, 1, "refine", 0)], 0.5),
+    ],
+)
+def test_the_initial_score_is_that_of_the_first_answer(given, records, initial):
+    """Of several given ones it is the best, once all have a score."""
+    result = row_result(Trace(Task("t", responses=given), (GRADER,), tuple(records)))
+    assert result.columns["initial_score"] == initial
