@@ -317,3 +317,27 @@ def test_the_initial_score_is_that_of_the_first_answer(given, records, initial):
     """Of several given ones it is the best, once all have a score."""
     result = row_result(Trace(Task("t", responses=given), (GRADER,), tuple(records)))
     assert result.columns["initial_score"] == initial
+
+
+NO_TEXT = Failure(("candidate", 1), "refine", "ModelTimeoutError", "ModelTimeoutError: late")
+NO_GRADE = Failure(("feedback", 0, "judge", 0), "grade", "BadResponseError", "odd")
+
+
+@pytest.mark.parametrize(
+    ("records", "status", "error", "kind"),
+    [
+        ([text(0, 1), grade(0, 1), Outcome(0, "target")], "done", None, ""),
+        ([text(0, 1), NO_GRADE], "open", None, ""),  # cut short
+        ([text(0, 1), NO_GRADE, NO_TEXT, Outcome(0, "failed")], "failed", "ModelTimeoutError: late", "ModelTimeoutError"),
+        ([text(0, 1), NO_GRADE, Outcome(0, "failed")], "failed", "BadResponseError: grader judge: odd", "BadResponseError"),
+        ([text(0, 1), Outcome(0, "max_iterations", note="no score")], "failed", "GradingError: no score", "GradingError"),
+        ([text(0, 1), Outcome(0, "done")], "failed", "GradingError: the graders gave no score", "GradingError"),
+        ([text(0, 1), grade(0, 1), NO_TEXT, Outcome(0, "patience")], "done", None, ""),
+        ([text(0, 1), NO_GRADE, Outcome(0, "budget")], "open", "BadResponseError: grader judge: odd", ""),
+        ([text(0, 1), grade(0, 1), Outcome(0, "deadline")], "open", None, ""),
+    ],
+)
+def test_a_row_names_the_failure_that_ended_it(records, status, error, kind):
+    """That of an answer before that of a grader, in whatever order they came; a row that was cut short may have none."""
+    result = row_result(Trace(Task("t"), (GRADER,), tuple(records)))
+    assert (result.status, result.columns["error"], result.error_kind) == (status, error, kind)
