@@ -308,3 +308,20 @@ def test_an_account_reserves_the_next_step_and_a_comparison(allocate):
     assert allocator.commitment == pytest.approx(4 + 2 * allocator.estimate.base)  # (4 calls were paid for)
     allocator.start_row().finish(None)
     assert allocator.commitment == pytest.approx(4 + allocator.estimate.base)
+
+
+def test_a_free_step_costs_nothing_and_is_worth_any_price():
+    """As with a local model in a budget of USD."""
+    log = DecisionLog("usd")
+    decided(log, Trace(Task("t"), (PanelGrader("judge"),)), text(0), grade(0))
+    assert (log.base, log.decisions, log.committed) == (0.0, [(1e9, 0.0)], 0.0)
+    assert log.lowest_rate == 1e9
+
+
+@pytest.mark.parametrize(
+    ("spent", "price"), [({}, 0.0), ({"calls": 10}, 0.0), ({"calls": 10, "usd": 0.5}, 0.025), ({"calls": 10, "usd": 0.0}, 0.0)]
+)
+def test_the_plans_own_price_is_converted_to_the_unit_of_the_budget(allocate, spent, price):
+    """Here 0.5 for a USD with a budget of calls. Until it is known what a call costs, nothing is lower than it."""
+    plan = PLAN.with_price(0.5, "usd")
+    assert allocate(1e6, 10, *FOUR, plan=plan, spent=spent).price == (pytest.approx(price), "calls")
