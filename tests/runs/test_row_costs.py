@@ -281,6 +281,7 @@ MUST = PanelGrader("must", must=True, model_free=True)
 CHANGES = {  # the scores of answers, and whether each keeps the must -> improved, worse
     "higher": ([(0.5, 1), (0.75, 1)], (True, False)),
     "equal": ([(0.5, 1), (0.5, 1)], (False, False)),
+    "all zero": ([(0.0, 1), (0.0, 1)], (False, False)),
     "higher by a rounding error": ([(0.5, 1), (0.5 + 1e-10, 1)], (False, False)),
     "lower by a rounding error": ([(0.5, 1), (0.5 - 1e-10, 1)], (False, False)),
     "lower": ([(0.5, 1), (0.25, 1)], (False, True)),
