@@ -39,27 +39,34 @@ async def test_a_stored_trace_is_read_back_and_resumes(tmp_path):
 
 KILLED = """
 import asyncio, sys, redraft
-from redraft.storage import JsonlStore
+from pathlib import Path
+from redraft.storage import JsonlStore, read_trace
+
+path, answers = sys.argv[1], iter(sys.argv[2:])
 
 async def model(messages):
-    if len(messages) > 1:
-        print("second", flush=True)
+    if (answer := next(answers, None)) is None:
+        print("asked", flush=True)
         await asyncio.Event().wait()
-    return "a"
+    return answer
 
-asyncio.run(redraft.refine("q", model, lambda text: 0.1, store=JsonlStore(sys.argv[1])))
+begun = Path(path).exists()
+with JsonlStore(path, resume=begun) as store:
+    task = read_trace(path) if begun else "q"
+    asyncio.run(redraft.refine(task, model, lambda text: len(text) / 10, store=store))
 """
 
 
 def test_kill_9_loses_no_record(tmp_path):
-    """The process is killed during a call; the draft and its grade are in the file."""
+    """Processes are killed during a call, the second one while it resumes: all answers and grades before it are in the file."""
     path = tmp_path / "t.jsonl"
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"second\n"
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    assert read_trace(path).score_history == [0.1]
+    for answers, scores in ((["a"], [0.1]), (["aa", "aaa"], [0.1, 0.2, 0.3])):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path), *answers], stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"asked\n"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert read_trace(path).score_history == scores
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path):

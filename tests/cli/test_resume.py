@@ -47,23 +47,28 @@ def test_ctrl_c_before_the_first_grade_prints_the_draft(redraft, serve, ending):
 
 
 def test_kill_9_loses_no_record(redraft, serve):
-    """The trace can be read after kill -9, and a resumed run makes only the missing calls."""
-    server = serve(writer_and_judge(["draft", "better"], [2, 5]))
-    arrived = server.hold(3)
-    process = redraft.start("run", "Say it", "--model", server.model, "--trace", "t.jsonl", "--max-iterations", "5")
-    assert arrived.wait(30)
-    process.kill()
-    process.communicate(timeout=30)
-    server.release()
-    kept = read_trace(redraft.folder / "t.jsonl")
-    assert [c.text for c in kept.candidates] == ["draft", "better"]
-    assert kept.outcome is None
+    """The trace can be read after kill -9, also of a run that resumes, and each run makes only the calls that are missing."""
+    server = serve(writer_and_judge(["draft", "better", "best"], [2, 3, 3, 5]))
+    starts = [
+        (("run", "Say it", "--model", server.model, "--trace", "t.jsonl", "--max-iterations", "5"), 3, ["draft", "better"]),
+        (("run", "--resume", "t.jsonl"), 6, ["draft", "better", "best"]),
+    ]
+    for command, call, texts in starts:
+        arrived = server.hold(call)
+        process = redraft.start(*command)
+        assert arrived.wait(60)
+        process.kill()
+        process.communicate(timeout=30)
+        server.release()
+        kept = read_trace(redraft.folder / "t.jsonl")
+        assert ([c.text for c in kept.candidates], kept.outcome) == (texts, None)
 
-    before = server.calls
     done = redraft("run", "--resume", "t.jsonl")
-    assert (done.returncode, done.out) == (0, "better\n")
-    assert [is_judging(m) for m in server.asked[before:]] == [True]
-    assert read_trace(redraft.folder / "t.jsonl").outcome.reason == "done"
+    assert (done.returncode, done.out) == (0, "best\n")
+    # a draft and a refinement with their grades, of which the second was in flight at a kill; so was that of the third text
+    assert [is_judging(m) for m in server.asked] == [False, True, False, True, True, False, True, True]
+    trace = read_trace(redraft.folder / "t.jsonl")
+    assert (trace.outcome.reason, trace.usage.calls) == ("done", 6)
 
 
 def test_a_trace_with_a_torn_last_line_can_be_resumed(redraft, serve):

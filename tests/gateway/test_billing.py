@@ -117,22 +117,28 @@ def test_a_model_without_a_price_is_refused_to_a_key_with_a_budget(gateway):
 @pytest.mark.slow
 def test_a_killed_gateway_charges_what_was_at_work_once(gateway):
     """kill -9 in the middle: the settled reply is charged as it was, the one at work as it was reserved, once for all restarts."""
-    assert gateway.ask()[0] == 200
-    gateway.wait_for((1, REPLY_COST, 0))
-    arrived = gateway.model.hold(1)
-    with ThreadPoolExecutor() as pool:
-        lost = pool.submit(gateway.ask)
-        assert arrived.wait(60)
-        requests, spent, reserved = gateway.today()
-        assert (requests, spent) == (2, REPLY_COST) and reserved > 0
-        gateway.end(signal.SIGKILL)
-        with pytest.raises(OSError):
-            lost.result(10)
-    assert gateway.today() == (2, spent, reserved)
-    for _ in range(2):
+    gateway.key, gateway.secret = gateway.add_key("cd", KeyLimits(usd_per_day=100))
+    charged = 0
+    for call in (0, 2):  # (of the model, which gets one more for each reply that was lost)
+        assert gateway.ask()[0] == 200
+        gateway.wait_for((call + 1, pytest.approx(charged + REPLY_COST), 0))
+        arrived = gateway.model.hold(call + 1)
+        with ThreadPoolExecutor() as pool:
+            lost = pool.submit(gateway.ask)
+            assert arrived.wait(60)
+            requests, spent, reserved = gateway.today()
+            assert (requests, spent) == (call + 2, pytest.approx(charged + REPLY_COST)) and reserved > 0
+            gateway.end(signal.SIGKILL)
+            with pytest.raises(OSError):
+                lost.result(10)
+        assert gateway.today() == (requests, spent, reserved)
+        charged = spent + reserved
         gateway.start()
-        assert gateway.today() == (2, pytest.approx(spent + reserved), 0)
+    for _ in range(2):
+        assert gateway.today() == (4, pytest.approx(charged), 0)
         gateway.end()
+        gateway.start()
+    assert gateway.model.calls == 4
 
 
 def test_a_client_that_leaves_returns_what_was_reserved(gateway):

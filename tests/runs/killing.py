@@ -337,6 +337,14 @@ def most_in_flight(entries, settling=0.0):
     return max(accumulate(change for _, change in changes), default=0)
 
 
+def check_asked_once(entries, kills):
+    """Check that only calls that were in flight at a kill, or just answered, were made again: no more than that many at each."""
+    calls = calls_by_hash(entries)
+    assert needless_calls(calls, kills) == 0
+    again = sum(len(times) - 1 for times in calls.values())
+    assert again <= len(kills) * most_in_flight(entries, settling=commit_delay(calls, kills))
+
+
 def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _: None):
     """Make an undisturbed run, then the same with kills, and return the figures.
 

@@ -94,9 +94,10 @@ class Endpoint(asyncio.Protocol):
         self.waiting[sha] = asyncio.get_running_loop().call_later(delay, self.answer, sha, answer)
 
     def answer(self, sha, answer):
+        """Send an answer. It is in the log before its client has it, and may look there."""
         self.waiting.pop(sha, None)
-        self.transport.write(answer)
         self.book.note("E", sha)
+        self.transport.write(answer)
 
 
 def request_hash(body):

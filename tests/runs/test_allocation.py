@@ -297,8 +297,9 @@ def test_a_row_of_unknown_cost_is_no_decision():
     row.next_steps(PLAN, trace)
     row.finish(trace + Outcome(0, "gain"))
     allocator.start_row().finish(None)
-    assert row.log.decisions == []
-    assert allocator.price.price >= 0
+    assert (row.log.base, row.log.decisions) == (None, [])
+    assert allocator.price == (PLAN.min_expected_gain, "calls")  # that of a new run: the cost of a call is unknown
+    assert (allocator.waiting, allocator.under_way, allocator.commitment) == (0, set(), 0.0)
 
 
 def test_simulated_tasks_are_reproducible():

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import math
 import random
 from collections import Counter
+from statistics import mean, stdev
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 import redraft
 import redraft.runs
@@ -102,17 +105,72 @@ def test_what_is_unknown_stays_unknown():
 
 
 @pytest.mark.parametrize(
+    ("sample", "rows"),
+    [([1, 2, 3, 4], 16), ([1, 2, 3, 4], 1), ([0, 0, 0, 10], 40), ([5] * 4, 3), ([2, 9, 4, 4, 0, 1, 7, 30, 2, 2], 990)],
+)
+def test_a_total_is_the_mean_of_a_row_for_each_row(sample, rows):
+    """Its range is that of a prediction by Student's t, for the logarithm, of the sample with a row of 0 and one of its largest and
+    its mean together.
+    """
+    found, average = forecast_total(sample, rows), mean(sample)
+    assert found.value == pytest.approx(average * rows)
+    spread = stdev([*sample, 0, max(sample) + average]) / average * math.sqrt(1 / len(sample) + 1 / rows)
+    factor = math.exp(stats.t.ppf(0.95, len(sample) - 1) * spread)
+    assert (found.high / found.value, found.value / found.low) == pytest.approx((factor, factor), rel=0.03 * math.log(factor))
+
+
+def test_a_range_from_one_row_or_of_any_width_has_ends():
+    """From one row up to twice its amount; and no end is infinite."""
+    assert forecast_total([3.0], 10) == ForecastRange(30.0, 0.0, 60.0)
+    wide = forecast_total([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1e9], 1)
+    assert 1 < wide.high / wide.value <= math.exp(20) * 1.001
+    wider = forecast_total([1e-9, 5.0], 1)
+    assert (wider.high / wider.value, wider.value / wider.low) == pytest.approx((wider.high / wider.value,) * 2)
+
+
+def test_a_forecast_has_the_amounts_of_its_rows():
+    """Each total from the amounts of its own kind; an uplift has its interval."""
+    rows = [PilotRow(2, 100, 0.5, 3.0), PilotRow(4, 300, 1.5, 5.0)]
+    found = make_forecast(rows, 10, concurrency=2.0, limit=4, uplift=0.25, interval=(0.1, 0.4))
+    assert (found.pilot, found.rows) == (2, 10)
+    assert (found.calls.value, found.tokens.value, found.cost.value) == (30, 2000, 10)
+    assert found.seconds.value == pytest.approx(40 / 4)  # two rows kept two of four calls in flight, so ten keep all four
+    assert found.uplift == ForecastRange(0.25, 0.1, 0.4)
+    assert make_forecast(rows, 10, concurrency=2.0, limit=4, uplift=0.25, interval=None).uplift is None
+    assert make_forecast([], 10, concurrency=None, limit=4, uplift=None, interval=None).calls == ForecastRange(0, 0, 0)
+
+
+@pytest.mark.parametrize(
     ("concurrency", "pilot", "limit", "value", "low", "high"),
     [
         (4.0, 20, 4, 25.0, 25.0, 25.0),  # the limit was reached
         (10.0, 20, 100, 2.0, 1.0, 10.0),  # twenty rows kept ten calls in flight, so a hundred would keep fifty
         (1.0, 20, 100, 20.0, 1.0, 100.0),
+        (0.5, 20, 20, 100.0, 5.0, 100.0),  # calls with pauses between them: no fewer than one at a time is expected
+        (9.0, 5, 4, 100 / 9, 100 / 9, 100 / 9),  # an earlier limit was higher
+        (2.0, 0, 4, 25.0, 25.0, 50.0),
     ],
 )
 def test_time_depends_on_calls_at_the_same_time(concurrency, pilot, limit, value, low, high):
     """From all calls that may be in flight to no more of them than in the pilot."""
     found = forecast_seconds(ForecastRange(100, 100, 100), concurrency, pilot, 1000, limit)
     assert (found.value, found.low, found.high) == pytest.approx((value, low, high))
+
+
+def test_few_rows_cannot_keep_many_calls_in_flight():
+    """Fewer rows than in the pilot keep fewer, down to one at a time; without a concurrency there is no forecast."""
+    busy = ForecastRange(90, 60, 120)
+    assert forecast_seconds(busy, 2.0, 10, 3, 100) == ForecastRange(90.0, 20.0, 120.0)
+    assert forecast_seconds(busy, 4.0, 10, 5, 100) == ForecastRange(45.0, 12.0, 60.0)
+    assert forecast_seconds(busy, 4.0, 10, 20, 100) == ForecastRange(11.25, 3.0, 30.0)
+    assert [forecast_seconds(*given, 10, 3, 100) for given in ((None, 2.0), (busy, None), (busy, 0.0))] == [None] * 3
+
+
+@given(st.floats(0.01, 1e3), st.integers(0, 50), st.integers(0, 100), st.integers(1, 64))
+def test_the_expected_time_is_in_its_range(concurrency, pilot, rows, limit):
+    """However many rows are left, and were in the pilot."""
+    found = forecast_seconds(ForecastRange(90, 60, 120), concurrency, pilot, rows, limit)
+    assert 0 < found.low <= found.value <= found.high <= 120
 
 
 @pytest.mark.parametrize("degrees", [3, 9, 19, 99])
@@ -151,6 +209,8 @@ def test_the_rows_of_a_pilot_are_kept(tmp_path):
     settings = {"max_iterations": 2, "prices": {"counting": (1.0, 2.0)}, "max_in_flight": 4}
     report = redraft.batch_sync(data(120), output, model, grade, pilot=20, **settings)
     forecast, of_pilot = report.forecast, model.calls
+    assert (forecast.calls.value, forecast.tokens.value) == pytest.approx((5 * of_pilot, 5 * report.usage.tokens))
+    assert forecast.cost.value == pytest.approx(5 * report.usage.cost)
     assert (report.done, forecast.pilot, forecast.rows, output.exists()) == (20, 20, 100, False)
     assert report.resumable is False
     whole = redraft.batch_sync(data(120), output, model, grade, **settings)

@@ -26,9 +26,10 @@ PLAIN = {"noise_aware": False}  # calls are identified by their words, so this l
 PROGRAM = """
 import sys
 from redraft import Budget, batch_sync
-source, output, model, poll, calls = sys.argv[1:]
-budget = Budget(calls=int(calls)) if int(calls) else None
-report = batch_sync(source, output, model, engine="provider-batch", poll=float(poll), budget=budget, noise_aware=False)
+source, output, model, poll, calls, limit = sys.argv[1:]
+budget, limit = Budget(calls=int(calls)) if int(calls) else None, int(limit) or None
+given = dict(engine="provider-batch", poll=float(poll), budget=budget, limit=limit, noise_aware=False)
+report = batch_sync(source, output, model, **given)
 sys.exit(report.message if report.end_reason else None)
 """
 
@@ -77,8 +78,8 @@ def local_run(folder, **asked):
     return (folder / "out.jsonl").read_bytes(), report.usage.calls
 
 
-def command(source, output, model, poll=0.02, calls=0):
-    return [sys.executable, "-c", PROGRAM, str(source), str(output), model, str(poll), str(calls)]
+def command(source, output, model, poll=0.02, calls=0, limit=0):
+    return [sys.executable, "-c", PROGRAM, str(source), str(output), model, str(poll), str(calls), str(limit)]
 
 
 @pytest.mark.parametrize("asked", [PLAIN, {}], ids=["plain", "adaptive"])
@@ -130,6 +131,35 @@ async def test_a_killed_run_submits_no_request_twice(tmp_path, rows, local, prov
     assert len(kills) >= 2
     assert (counts["again"], counts["requests"], counts.get("live")) == (0, calls, None)
     assert (tmp_path / "out.jsonl").read_bytes() == wanted
+
+
+def open_batches(output):
+    """The batches of a run that the journal of a killed process has as not yet used up."""
+    with Journal(f"{output}.journal", read_only=True) as journal:
+        return [batch["batch"] for batch in journal.run("out-jsonl").metadata["provider_batches"]["open"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 2])
+async def test_answers_that_no_row_has_used_survive_a_second_process(tmp_path, rows, local, provider, kills):
+    """It works on a few of the rows, takes their answers from the first one's batch, and ends, or is killed after it has submitted
+    a batch of its own. The third process submits none of the requests of either again.
+    """
+    wanted, calls = local
+    server, output = provider("--first", 0.3, "--latency", 0.4), tmp_path / "out.jsonl"
+    killed = start(command(rows, output, server.model))
+    until(lambda: server.lines() >= 24, killed)
+    killed.kill()
+    ending(killed)
+    killed = start(command(rows, output, server.model, limit=8))
+    until(lambda: server.counts().get("requests", 0) >= 32, killed)
+    if kills == 2:
+        killed.kill()
+    assert ending(killed).code == (-signal.SIGKILL if kills == 2 else 0)
+    assert open_batches(output)[0] == "batch_1"
+    report = await BatchRun.from_arguments(rows, output, server.model, **WAVES, **PLAIN).go()
+    assert (report.end_reason, server.counts()["again"], server.counts()["requests"]) == ("", 0, calls)
+    assert output.read_bytes() == wanted and open_batches(output) == []
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ import sys
 from redraft.validation.label_file import *
 question = LabelQuestion("pair")
 with LabelFile(sys.argv[1], question) as file:
-    for n in range(100000):
+    for n in range(int(sys.argv[2]), 100000):
         item = LabelItem(f"row {n}", "prompt", ("a", "b"))
         file.add(item, Label(item.id, "ann", 1.0))
         print(n, flush=True)
@@ -116,18 +116,17 @@ with LabelFile(sys.argv[1], question) as file:
 
 def test_kill_loses_no_label(tmp_path):
     """Every label that was confirmed before `kill -9` is in the file; at most the one in progress is there beside them."""
-    path = tmp_path / "l.jsonl"
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(path)], stdout=subprocess.PIPE, text=True)
-    for confirmed in process.stdout:
-        if int(confirmed) >= 200:
-            break
-    os.kill(process.pid, signal.SIGKILL)
-    rest = process.stdout.read().split()
-    process.wait()
-    process.stdout.close()
-    last = int(rest[-1]) if rest else 200
-    with LabelFile(path, LabelQuestion("pair")) as file:
-        assert last + 1 <= len(file.labels.labels) <= last + 2
+    path, count = tmp_path / "l.jsonl", 0
+    for number in (200, 50):
+        command = [sys.executable, "-c", SCRIPT, str(path), str(count)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            confirmed = [process.stdout.readline() for _ in range(number)]
+            os.kill(process.pid, signal.SIGKILL)
+            confirmed += process.stdout.readlines()
+        last = int([line for line in confirmed if line.endswith("\n")][-1])
+        with LabelFile(path, LabelQuestion("pair")) as file:
+            assert last + 1 <= len(file.labels.labels) <= last + 2
+            count = len(file.labels.labels)
 
 
 def test_two_processes_do_not_mix(tmp_path):

@@ -156,14 +156,15 @@ class DecisionLog:
 
 @dataclass(eq=False)
 class RowAccount:
-    """A row under way. `priors`: those with which it has started; `spent_before`: its cost in earlier runs; `reserved`: what is
-    reserved for it.
+    """A row under way. `priors`: those with which it has started; `spent_before`: its cost in earlier runs, which made the first
+    `records_before` records; `reserved`: what is reserved for it.
     """
 
     allocator: BudgetAllocator
     log: DecisionLog
     priors: Priors
     spent_before: float = 0.0
+    records_before: int = 0
     reserved: float = 0.0
 
     def price(self, plan: NoiseAwarePlan, trace: Trace) -> NoiseAwarePlan:
@@ -186,6 +187,7 @@ class RowAccount:
     def resume(self, plan: NoiseAwarePlan, trace: Trace) -> None:
         """Record the decisions of a resumed row, by replaying its trace record by record."""
         others, comparisons = split_comparisons(trace.records)
+        self.records_before = len(trace.records)
         self.spent_before = (cost_of_answers(others, self.log.unit) or 0.0) + amount_paid(comparisons, self.log.unit)
         replayed = Trace(trace.task, trace.panel)
         for record in trace.records:
@@ -275,7 +277,7 @@ class BudgetAllocator:
         if account.log.base is not None:
             self._finished.append(account.log if account.priors == self.plan.priors else replace(account.log, decisions=[]))
         if trace is not None:
-            self._paid += amount_paid(trace.records[trace.resumed_at :], self.unit)
+            self._paid += amount_paid(trace.records[account.records_before :], self.unit)
             for unit, total in self._totals.items():
                 self._totals[unit] = _sum(total, cost_of_answers(trace.records, unit))
 
@@ -352,7 +354,7 @@ class BudgetAllocator:
     def _reserve(self, account: RowAccount, estimate: Estimate) -> None:
         """Reserve what a row needs in any case: its next step, and a comparison at its end."""
         log = account.log
-        needed = log.committed - account.spent_before if log.decisions else estimate.base
+        needed = (log.committed if log.decisions else estimate.base) - account.spent_before
         reserved = needed + estimate.comparison * log.has_rivals
         self._reserved += reserved - account.reserved
         account.reserved = reserved

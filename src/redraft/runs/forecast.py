@@ -134,8 +134,8 @@ def forecast_seconds(
         return None
     at_once = max(1.0, concurrency)
     most = max(at_once, float(min(limit, max(1, rows))))
-    expected = min(most, at_once * most / max(1, min(limit, pilot)))
-    return ForecastRange(busy.value / expected, busy.low / most, busy.high / at_once)
+    expected = max(1.0, min(most, at_once * most / max(1, min(limit, pilot))))
+    return ForecastRange(busy.value / expected, busy.low / most, busy.high / min(at_once, expected))
 
 
 def make_forecast(

@@ -158,7 +158,7 @@ class BatchEndpoints:
         """Stop all background tasks; drop the batches whose answers were all delivered from the log."""
         if not self.gate.closed and not self.active:
             with suppress(StoreError):
-                self.submissions.drop([*self._answered, *self._recovered])
+                self._drop_delivered()
         self.close(now=True)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -239,7 +239,10 @@ class BatchEndpoints:
                 self._submit_all()
 
     def _drop_delivered(self) -> None:
-        """Drop answered batches from the log. Every row waits for its next answer, so the journal has the earlier ones."""
+        """Drop answered batches from the log. Every row waits for its next answer or has ended: the journal has the earlier ones.
+
+        Answers of earlier processes that no row has asked for yet stay: this one may have only some of the rows.
+        """
         self.submissions.drop(self._answered)
         self._answered.clear()
         if self._recovered and not any(queue.unclaimed for queue in self.queues.values()):
