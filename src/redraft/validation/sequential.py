@@ -66,7 +66,7 @@ def confidence_sequence(
     check_confidence(confidence)
     if not (len(bounds) == 2 and all(map(checks.is_number, bounds)) and bounds[0] < bounds[1]):
         raise checks.invalid_argument("bounds", "the lowest and the highest possible number, such as (-1, 1)", bounds)
-    low, high = map(float, bounds)
+    low, high = m.finite_numbers("bounds", bounds)
     numbers = m.finite_numbers("values", values, low, high)
     if not numbers:
         raise ConfigError("values: there is none")
