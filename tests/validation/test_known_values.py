@@ -5,6 +5,7 @@ with the program and the call that gave them: SciPy 1.17.1, statsmodels 0.15.0, 
 0.2.3, confseq (commit 70b1ef3) and llm_judge_reporting (commit 082884d).
 """
 
+import asyncio
 import inspect
 import random
 
@@ -463,6 +464,9 @@ def ppi_limits():
     yield (single.value, single.judge_weight), (pytest.approx(fmean(LABELS)), 0.0)
     constant = estimators.ppi_mean(LABELS, [0.5] * 15, [0.5] * 20)
     yield (constant.value, constant.judge_weight), (pytest.approx(fmean(LABELS)), 0.0)
+    units = [estimators.ppi_mean(*([x * unit for x in column] for column in (LABELS, SCORES, OTHERS))) for unit in (1, 1e-90, 1e90)]
+    yield [u.value for u in units], pytest.approx([units[0].value * unit for unit in (1, 1e-90, 1e90)], rel=1e-9, abs=0)
+    yield [u.interval[1] for u in units], pytest.approx([units[0].interval[1] * unit for unit in (1, 1e-90, 1e90)], rel=1e-9, abs=0)
     for rare, wider in ((5, False), (4, True)):  # Wilson's interval of the labels alone from fewer than five of one kind
         labels = [1.0] * rare + [0.0] * 200
         found = estimators.ppi_mean(labels, labels, [0.0, *labels * 9], confidence=0.5).interval
@@ -492,6 +496,10 @@ def ppi_difference_figures():
     )
     yield (alone.value, *alone.interval), pytest.approx((paired.value, *paired.interval))
     yield estimators.ppi_difference([(1, 0)], [(1, 0)]).interval, None
+    for equal in (0.0, 0.25):
+        found = estimators.ppi_difference([(equal, 0.0)] * 8, [(1, 0)] * 8)
+        yield (found.value, found.standard_error), (equal, None)
+        yield found.interval, pytest.approx(interval_of_differences([equal] * 8, range(8), [equal] * 8, 0.95))
 
 
 def rogan_gladen_figures():
@@ -536,6 +544,8 @@ def rogan_gladen_difference_figures():
     for sides, value in ((([1] * 4, [0] * 4), -1.0), (([0] * 4, [1] * 4), 1.0), (([0], [1]), 1.0), (([1], [1]), 0.0)):
         found = estimators.rogan_gladen_difference(*rare, *sides)
         yield (found.value, found.interval, found.standard_error), (value, (-1.0, 1.0), None)
+    found = estimators.rogan_gladen_difference([1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [0, 1, 0], [1, 1, 1])
+    yield (found.interval, found.standard_error), ((-1.0, 1.0), None)
     single = estimators.rogan_gladen_difference(good, passed, [0], [1])
     yield (single.value, single.interval, single.standard_error), (1.0, (-1.0, 1.0), None)
     many = [1] * 1000 + [0] * 1000, [1] * 600 + [0] * 400 + [1] * 400 + [0] * 600
@@ -665,6 +675,9 @@ def sequence_figures():
     yield (found.decided_after(0.0), found.decided_after(0.95), found.decided_after(0.5)), (3, 4, None)
     yield (found.decided_after(found.low[2]), found.decided_after(found.high[3])), (4, 5)
     yield sequential.confidence_sequence([1.0]).interval, (0.0, 1.0)
+    against = sequential.confidence_sequence([0.0] * 40 + [1.0] * 60, confidence=0.5)  # every mean is excluded in the end
+    yield against.interval, (against.low[59], against.high[59])
+    yield against.low[20] < against.low[59] <= against.high[59] < against.high[20], True
     yield sequential.ConfidenceSequence((0.0, 0.2), (1.0, 1.0)).decided_after(0.2), None
 
 
@@ -746,6 +759,8 @@ def drift_figures():
         yield (found.noise_sd, found.repeats), (noise_sd, repeats)
     single = calibration.fit_calibration(scores[:3], labels[:3], clusters=tasks[:3], parents=parents[:3])
     yield (single.drift, single.drift_se, single.drift_pairs, single.error_sd), (pytest.approx(0.05, abs=1e-6), None, 2, None)
+    two = calibration.fit_calibration([0.2, 0.5, 0.2, 0.5], [0.3, 0.5, 0.4, 0.8], clusters=["x", "x", "y", "y"])
+    yield (two.error_sd is None, len(two.errors)), (False, 4)
     equal = calibration.fit_calibration([0.5] * 3, [0.1, 0.2, 0.6], parents=[None, 0, 0])
     yield equal.drift, pytest.approx(-0.3, abs=1e-6)
 
@@ -1288,3 +1303,42 @@ def test_values_change_with_the_scale(name):
                 for value, interval in found
             ]
             assert same(moved, expected), (table, moved, expected)
+
+
+WITH_CONFIDENCE = {
+    "clusters.t_half_width": None,
+    "clusters.with_two_rows": None,
+    "differences.paired_difference": lambda c: differences.paired_difference([0, 1], [1, 1], confidence=c),
+    "differences.slice_differences": lambda c: differences.slice_differences([], [], [], confidence=c),
+    "differences.win_rate": lambda c: differences.win_rate([0, 1], [1, 1], confidence=c),
+    "estimators.labels_needed": lambda c: estimators.labels_needed(0.1, 0.2, confidence=c),
+    "estimators.ppi_difference": lambda c: estimators.ppi_difference([(0, 1)], [(1, 1)], confidence=c),
+    "estimators.ppi_mean": lambda c: estimators.ppi_mean([0.5], [0.5], confidence=c),
+    "estimators.rogan_gladen": lambda c: estimators.rogan_gladen([0, 1], [0, 1], [1], confidence=c),
+    "estimators.rogan_gladen_difference": lambda c: estimators.rogan_gladen_difference([0, 1], [0, 1], [1], [1], confidence=c),
+    "grader_comparison.compare_graders": lambda c: asyncio.run(grader_comparison.compare_graders([], len, len, confidence=c)),
+    "grader_comparison.compare_graders_sync": lambda c: grader_comparison.compare_graders_sync([], len, len, confidence=c),
+    "grader_comparison.compare_verdicts": lambda c: grader_comparison.compare_verdicts(
+        score_cases([0, 1]), *[[Verdict("0", (0.5,)), Verdict("1", (0.5,))]] * 2, confidence=c
+    ),
+    "grader_comparison.judge_drift": lambda c: grader_comparison.judge_drift([0, 1], [1, 1], confidence=c),
+    "sequential.confidence_sequence": lambda c: sequential.confidence_sequence([0.5], confidence=c),
+    "statistics.bootstrap_interval": lambda c: m.bootstrap_interval([], fmean, level=c),
+    "statistics.wilson_interval": lambda c: m.wilson_interval(0, 0, level=c),
+}
+"""The functions with a confidence, and a call of each; None: its callers check it."""
+
+
+def test_a_confidence_is_between_0_and_1():
+    """Each function refuses another one before it looks at the data; 95 is not 95 %."""
+    modules = {module.__name__.rpartition(".")[2]: module for module in (attacks, calibration, clusters, differences, estimators)}
+    modules |= {"grader_comparison": grader_comparison, "report": report, "sequential": sequential, "statistics": m}
+    parameters = {
+        name: inspect.signature(getattr(modules[name.partition(".")[0]], name.partition(".")[2])) for name in public_functions()
+    }
+    has_level = {name for name, signature in parameters.items() if "confidence" in signature.parameters}
+    assert has_level | {"statistics.bootstrap_interval", "statistics.wilson_interval"} == WITH_CONFIDENCE.keys()
+    for call in filter(None, WITH_CONFIDENCE.values()):
+        for wrong in (0, 1, 95, -0.1, float("nan")):
+            with pytest.raises(ConfigError, match="confidence must be a number between 0 and 1|level must be between 0 and 1"):
+                call(wrong)

@@ -190,19 +190,15 @@ def rogan_gladen_difference(
     failed = [1 - verdict for label, verdict in zip(labels, verdicts, strict=True) if not label]
     shrunk = [(sum(side) + 1) / (len(side) + 2) for side in (passed, failed)]
     informedness = sum(shrunk) - 1
-    value = _clip(raw.value / (fmean(passed) + fmean(failed) - 1))
+    value = min(1.0, max(-1.0, raw.value / (fmean(passed) + fmean(failed) - 1)))
     if informedness <= 0 or raw.interval is None:
         return LabelEstimate(value, (-1.0, 1.0), None, len(labels), len(a), len(labels))
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     of_rates = sum(rate * (1 - rate) / (len(side) + 2) for rate, side in zip(shrunk, (passed, failed), strict=True))
     of_difference = ((raw.interval[1] - raw.interval[0]) / 2 / z) ** 2
     error = sqrt(of_difference + (raw.value / informedness) ** 2 * of_rates) / informedness
-    return LabelEstimate(value, (_clip(value - z * error), _clip(value + z * error)), error, len(labels), len(a), len(labels))
-
-
-def _clip(difference: float) -> float:
-    """Return a difference of two shares, limited to what it can be."""
-    return min(1.0, max(-1.0, difference))
+    interval = max(-1.0, value - z * error), min(1.0, value + z * error)
+    return LabelEstimate(value, interval, error, len(labels), len(a), len(labels))
 
 
 def labels_needed(

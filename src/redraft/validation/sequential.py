@@ -95,7 +95,7 @@ def _betting_bounds(values: Sequence[float], alpha: float) -> list[tuple[float, 
         variance = squares / (n + 1)
         kept = np.flatnonzero(alive)
         if not len(kept):  # the numbers contradict every mean, which happens with a probability of at most alpha
-            ends.append(ends[-1] if ends else (0.0, 1.0))
+            ends.append(ends[-1])
             continue
         ends.append((max(0.0, (int(kept[0]) - 1) / GRID), min(1.0, (int(kept[-1]) + 1) / GRID)))
     return ends

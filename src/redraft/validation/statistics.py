@@ -206,10 +206,10 @@ def kendall(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float |
     return _finite_or_none(lambda: import_library("scipy.stats").kendalltau(*zip(*pairs, strict=True))[0])
 
 
-def _pearson_r(a: Any, b: Any) -> float | None:
+def _pearson_r(a: Any, b: Any) -> float:
     np: Any = import_library("numpy")
-    r = _finite_or_none(lambda: np.corrcoef(a / np.abs(a).max(), b / np.abs(b).max())[0, 1])  # so that no square overflows
-    return None if r is None else min(1.0, max(-1.0, r))
+    r = np.corrcoef(a / np.abs(a).max(), b / np.abs(b).max())[0, 1]  # so that no square overflows
+    return float(min(1.0, max(-1.0, r)))
 
 
 def _mean_ranks(column: Any) -> Any:
@@ -229,7 +229,7 @@ def partial_rank_correlation(
     a, b, c = zip(*rows, strict=True)
     a, b, c = map(_mean_ranks, (a, b, c))
     ab, ac, bc = _pearson_r(a, b), _pearson_r(a, c), _pearson_r(b, c)
-    if ab is None or ac is None or bc is None or (remaining := (1 - ac * ac) * (1 - bc * bc)) < 1e-12:
+    if (remaining := (1 - ac * ac) * (1 - bc * bc)) < 1e-12:
         return None
     return max(-1.0, min(1.0, (ab - ac * bc) / sqrt(remaining)))
 
