@@ -218,3 +218,36 @@ def test_swapping_the_responses_swaps_the_preference(rankings):
     flipped = {"first": "second", "second": "first"}
     preference = preferred_response(CaseVerdicts(pair("x", A), tuple(verdicts)))
     assert preferred_response(CaseVerdicts(pair("x", B), tuple(swapped))) == flipped.get(preference, preference)
+
+
+def test_repeats_of_a_pair_in_one_order_are_compared():
+    """Of three verdicts in the first order and two in the second only the second agree; a single verdict has no repeat."""
+    shown = [((0, 1), A), ((0, 1), A), ((0, 1), B), ((1, 0), A), ((1, 0), A)]
+    verdicts = [Verdict("x", ranks=places, presentation_order=order, repeat=n) for n, (order, places) in enumerate(shown)]
+    found = measures_by_name(build_report([pair("x", A), pair("y", A)], [*verdicts, *both_orders("y", A, A)]))
+    assert (found["self-consistency"].value, found["self-consistency"].n) == (0.5, 2)
+    assert "self-consistency" not in measures_by_name(build_report([pair("y", A)], both_orders("y", A, A)))
+
+
+def test_measures_name_what_chance_gives():
+    """0 for correlations, kappa and alpha, the larger class for accuracy, and the share of places for the rest."""
+    cases = [passing(f"c{i}", int(i < 3)) for i in range(4)]
+    found = build_report(cases, [Verdict(c.id, (0.6,)) for c in cases]).measures
+    assert {x.name: x.chance for x in found if x.chance is not None} == {
+        "accuracy": 0.75,
+        "balanced accuracy": 0.5,
+        "Cohen's kappa": 0.0,
+    }
+    found = build_report([pair("x", A)], both_orders("x", A, A)).measures
+    assert {x.name: x.chance for x in found if x.chance is not None} == {
+        "preference": 0.5,
+        "Cohen's kappa": 0.0,
+        "first place": 0.5,
+    }
+    cases = [scored_case(f"c{i}", i / 4) for i in range(4)]
+    found = build_report(cases, [Verdict(c.id, (c.label,)) for c in cases]).measures
+    names = ("Pearson", "Spearman", "Kendall tau-b", "alpha (ordinal)", "alpha (interval)")
+    assert {x.name: x.chance for x in found if x.chance is not None} == dict.fromkeys(names, 0.0)
+    places = LabelledCase("c", "ranking", TASK, ("a", "b", "c", "d"), ranks=(0, 1, 2, 3))
+    found = build_report([places], [Verdict("c", ranks=(0, 1, 2, 3))]).measures
+    assert {x.name: x.chance for x in found if x.chance is not None} == {"Kendall tau-b": 0.0, "best first": 0.25}

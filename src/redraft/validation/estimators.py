@@ -70,8 +70,8 @@ def ppi_mean(
     of independent rows, limited to [0, 1]; each cluster is one degree of freedom. The variance is that of a jackknife over
     clusters, which determines the weight anew each time: few labels make it uncertain. The interval has Student's t, with the
     degrees of freedom of both means (Satterthwaite). If the labels are 0 and 1, it is Wilson's, for as many rows as would have
-    that variance, and if fewer than five are of one kind (rows of a cluster count as one), it contains that of the labels
-    alone.
+    that variance, and if fewer than five are of one kind (rows of a cluster count as one) or the estimate is 0 or 1, it contains
+    that of the labels alone.
 
     Sources: Angelopoulos et al., "Prediction-powered inference" (2023), and Angelopoulos, Duchi and Zrnic, "PPI++" (2023), for the
     estimate; for the variance MacKinnon, Nielsen and Webb, "Cluster-robust inference" (2023).
@@ -121,7 +121,8 @@ def rogan_gladen(
         unlabelled_verdicts: The judge's verdicts on the answers whose share of good ones is estimated.
         confidence: The confidence of the interval, between 0 and 1.
 
-    With pass rate p, sensitivity s and specificity t, the estimate is (p + t - 1) / (s + t - 1), limited to [0, 1].
+    With pass rate p, sensitivity s and specificity t, the estimate is (p + t - 1) / (s + t - 1), limited to [0, 1]. The interval
+    is (0, 1), without a standard error, for a judge that is no better than chance once its rates are shrunk towards one half.
 
     Sources: Rogan and Gladen, "Estimating prevalence from the results of a screening test" (1978); the interval with shrunk
     rates: Lang and Reiczigel (2014), for judges Lee et al., "How to correctly report LLM-as-a-judge evaluations" (2025).
@@ -172,8 +173,10 @@ def rogan_gladen_difference(
         verdicts_b: The judge's verdicts on B's answers to the same tasks.
         confidence: The confidence of the interval, between 0 and 1.
 
-    With pass rates a and b, sensitivity s and specificity t, the estimate is (b - a) / (s + t - 1), and the errors of all of these
-    determine its standard error (delta method; error rates are shrunk towards one half as in `rogan_gladen`).
+    With pass rates a and b, sensitivity s and specificity t, the estimate is (b - a) / (s + t - 1), limited to [-1, 1], and the
+    errors of all of these determine its standard error (delta method; error rates are shrunk towards one half as in
+    `rogan_gladen`). The interval is (-1, 1), without a standard error, for a single pair of answers, and for a judge that is no
+    better than chance once its rates are shrunk.
 
     Raises:
         ConfigError: As in `rogan_gladen`, or if A and B have not equally many verdicts.
@@ -187,15 +190,15 @@ def rogan_gladen_difference(
     failed = [1 - verdict for label, verdict in zip(labels, verdicts, strict=True) if not label]
     shrunk = [(sum(side) + 1) / (len(side) + 2) for side in (passed, failed)]
     informedness = sum(shrunk) - 1
+    value = min(1.0, max(-1.0, raw.value / (fmean(passed) + fmean(failed) - 1)))
     if informedness <= 0 or raw.interval is None:
-        return LabelEstimate(raw.value / (fmean(passed) + fmean(failed) - 1), None, None, len(labels), len(a), len(labels))
-    value = raw.value / (fmean(passed) + fmean(failed) - 1)
+        return LabelEstimate(value, (-1.0, 1.0), None, len(labels), len(a), len(labels))
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     of_rates = sum(rate * (1 - rate) / (len(side) + 2) for rate, side in zip(shrunk, (passed, failed), strict=True))
     of_difference = ((raw.interval[1] - raw.interval[0]) / 2 / z) ** 2
     error = sqrt(of_difference + (raw.value / informedness) ** 2 * of_rates) / informedness
     interval = max(-1.0, value - z * error), min(1.0, value + z * error)
-    return LabelEstimate(max(-1.0, min(1.0, value)), interval, error, len(labels), len(a), len(labels))
+    return LabelEstimate(value, interval, error, len(labels), len(a), len(labels))
 
 
 def labels_needed(
@@ -352,7 +355,7 @@ def _jackknife(labelled: _Sums, others: _Sums | None) -> _Point:
         return point._replace(variance=variance, degrees_of_freedom=freedom)
     of_others = jackknife_variance(_ppi_point(all_labelled, others.without_each)[0] - value)
     if total := variance + of_others:
-        freedom = total**2 / (variance**2 / freedom + of_others**2 / degrees_of_freedom(others.rows))
+        freedom = 1 / ((variance / total) ** 2 / freedom + (of_others / total) ** 2 / degrees_of_freedom(others.rows))
     return point._replace(variance=variance, others_variance=of_others, degrees_of_freedom=freedom)
 
 
@@ -379,7 +382,7 @@ def _ppi_point(labelled: _Sums, others: _Sums) -> tuple[Any, Any]:
 def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> LabelEstimate:
     """Return the estimate of a share, from 0 to 1: with Wilson's interval for as many rows as would be as precise.
 
-    If one kind of label is rare, it contains that of the labels alone, with clusters as rows.
+    If one kind of label is rare, or the estimate is 0 or 1, it contains that of the labels alone, with clusters as rows.
     """
     share, intervals = min(1.0, max(0.0, found.value)), []
     if found.interval and found.standard_error and 0 < share < 1:
@@ -389,7 +392,8 @@ def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> L
     rare = min(rows.labels.sum(), (1 - rows.labels).sum()) * n / len(rows.labels) < RARE_LABELS
     if rare or not intervals:
         intervals += [m.wilson_interval(float(rows.labels.mean()) * n, n, confidence) or (0.0, 1.0)]
-    return replace(found, value=share, interval=(min(low for low, _ in intervals), max(high for _, high in intervals)))
+    low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
+    return replace(found, value=share, interval=(min(low, share), max(high, share)))
 
 
 # ---- error rates

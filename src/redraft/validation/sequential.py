@@ -66,7 +66,7 @@ def confidence_sequence(
     check_confidence(confidence)
     if not (len(bounds) == 2 and all(map(checks.is_number, bounds)) and bounds[0] < bounds[1]):
         raise checks.invalid_argument("bounds", "the lowest and the highest possible number, such as (-1, 1)", bounds)
-    low, high = map(float, bounds)
+    low, high = m.finite_numbers("bounds", bounds)
     numbers = m.finite_numbers("values", values, low, high)
     if not numbers:
         raise ConfigError("values: there is none")
@@ -95,7 +95,7 @@ def _betting_bounds(values: Sequence[float], alpha: float) -> list[tuple[float, 
         variance = squares / (n + 1)
         kept = np.flatnonzero(alive)
         if not len(kept):  # the numbers contradict every mean, which happens with a probability of at most alpha
-            ends.append(ends[-1] if ends else (0.0, 1.0))
+            ends.append(ends[-1])
             continue
         ends.append((max(0.0, (int(kept[0]) - 1) / GRID), min(1.0, (int(kept[-1]) + 1) / GRID)))
     return ends

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
-from math import ceil, floor, inf, isfinite, nan, sqrt
+from math import ceil, floor, hypot, isfinite, nan, sqrt
 from numbers import Real
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from ..errors import ConfigError
 T = TypeVar("T")
 OptionalNumber: TypeAlias = float | None
 MAX_UNKNOWN_SHARE = 0.05  # share of bootstrap samples whose statistic may be None
+LARGEST_NUMBER = 1e100  # size of a number; the squares of much larger ones overflow
 
 
 class LabelScores(NamedTuple):
@@ -205,8 +206,10 @@ def kendall(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float |
     return _finite_or_none(lambda: import_library("scipy.stats").kendalltau(*zip(*pairs, strict=True))[0])
 
 
-def _pearson_r(a: Any, b: Any) -> float | None:
-    return _finite_or_none(lambda: min(1.0, max(-1.0, import_library("numpy").corrcoef(a, b)[0, 1])))
+def _pearson_r(a: Any, b: Any) -> float:
+    np: Any = import_library("numpy")
+    r = np.corrcoef(a / np.abs(a).max(), b / np.abs(b).max())[0, 1]  # so that no square overflows
+    return float(min(1.0, max(-1.0, r)))
 
 
 def _mean_ranks(column: Any) -> Any:
@@ -226,7 +229,7 @@ def partial_rank_correlation(
     a, b, c = zip(*rows, strict=True)
     a, b, c = map(_mean_ranks, (a, b, c))
     ab, ac, bc = _pearson_r(a, b), _pearson_r(a, c), _pearson_r(b, c)
-    if ab is None or ac is None or bc is None or (remaining := (1 - ac * ac) * (1 - bc * bc)) < 1e-12:
+    if (remaining := (1 - ac * ac) * (1 - bc * bc)) < 1e-12:
         return None
     return max(-1.0, min(1.0, (ab - ac * bc) / sqrt(remaining)))
 
@@ -299,8 +302,8 @@ def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
     """
     cases = [[_check_finite(score) for score in case if score is not None] for case in repeats]
     cases = [case for case in cases if len(case) > 1]
-    squares = sum((score - fmean(case)) ** 2 for case in cases for score in case)
-    return sqrt(squares / sum(len(case) - 1 for case in cases)) if cases else None
+    deviations = (score - fmean(case) for case in cases for score in case)
+    return hypot(*deviations) / sqrt(sum(len(case) - 1 for case in cases)) if cases else None
 
 
 class IsotonicBlock(NamedTuple):
@@ -364,7 +367,7 @@ def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> f
     return value if isfinite(value) else None
 
 
-def finite_numbers(name: str, values: Iterable[Any], low: float = -inf, high: float = inf) -> list[float]:
+def finite_numbers(name: str, values: Iterable[Any], low: float = -LARGEST_NUMBER, high: float = LARGEST_NUMBER) -> list[float]:
     """Return numbers as floats. Raises ConfigError that names the first one that is missing, not finite or out of range."""
     values = list(values)
     numbers = [value if type(value) is float else float(value) if isinstance(value, Real) else nan for value in values]
@@ -372,7 +375,8 @@ def finite_numbers(name: str, values: Iterable[Any], low: float = -inf, high: fl
         return numbers
     for i, number in enumerate(numbers):
         if not isfinite(number) or not low <= number <= high:
-            expected = "a finite number" if low == -inf else f"a number in [{low:g}, {high:g}]"
+            unlimited = low == -LARGEST_NUMBER and not isfinite(number)
+            expected = "a finite number" if unlimited else f"a number in [{low:g}, {high:g}]"
             raise checks.invalid_argument(f"{name}[{i}]", expected, values[i])
     return numbers
 
