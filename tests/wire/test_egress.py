@@ -10,8 +10,7 @@ from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
+import vendors
 
 from redraft import Task
 from redraft.errors import ConfigError, ModelError, ModelUnavailableError
@@ -39,7 +38,7 @@ PW = "pw5f2d9c81"
 
 
 def by_vendor(url):
-    return ProviderModel(OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key=KEY)))
+    return ProviderModel(vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=url, api_key=KEY)))
 
 
 CLIENTS = {
