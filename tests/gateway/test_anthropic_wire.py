@@ -4,13 +4,14 @@ import json
 
 import httpx2
 import pytest
-import vendors
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
+import vendors
+from each_row import each_row
 from redraft.core.records import ToolCall
 from redraft.gateway.anthropic_wire import MessagesWire
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
@@ -169,7 +170,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("param", "fields"), REFUSED)
+@each_row(("param", "fields"), REFUSED)
 def test_refusals(param, fields):
     """What is wrong or cannot be honoured is a 400 that names the field."""
     with pytest.raises(GatewayError) as caught:

@@ -4,11 +4,12 @@ import json
 import warnings
 
 import pytest
-import vendors
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+import vendors
+from each_row import each_row
 from redraft.gateway.chat_wire import KNOWN, PASSED, REFUSED, comment
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
 
@@ -42,7 +43,7 @@ class Number(BaseModel):
     n: int
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "expected"),
     [
         ({"temperature": 0.5, "seed": 3}, {"temperature": 0.5, "seed": 3}),
@@ -72,7 +73,7 @@ def test_a_field_is_honoured(fields, expected):
     assert {name: getattr(request, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("param", "fields"),
     [
         ("model", {"model": ""}),

@@ -3,11 +3,12 @@
 import json
 
 import pytest
-import vendors
 from fault_server import call, chunk, completion, http, send_and_close, sse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vendors
+from each_row import each_row
 from redraft.gateway.chat_to_messages import DEFAULT_MAX_TOKENS, messages_body
 from redraft.gateway.conversion import conversion_between
 from redraft.gateway.exchange import GatewayError
@@ -88,7 +89,7 @@ def test_parallel_calls_and_defaults():
     assert chat_body(converted) == body | {"max_tokens": DEFAULT_MAX_TOKENS}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"n": 2},

@@ -4,11 +4,12 @@ import json
 import warnings
 
 import pytest
-import vendors
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+import vendors
+from each_row import each_row
 from redraft.core.records import ToolCall
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
 from redraft.gateway.responses_wire import KNOWN
@@ -106,7 +107,7 @@ def test_a_field_is_honoured(fields, expected):
     assert {name: getattr(request, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("param", "fields"),
     [
         ("input", {"input": None}),
