@@ -174,6 +174,18 @@ def no_network():
     socket.socket.connect = connect
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_authority(tmp_path_factory):
+    """Trust a single certificate: the clients of httpx would read those of all authorities, which takes each of them 20 ms."""
+    import trustme
+
+    path = tmp_path_factory.mktemp("authority") / "authority.pem"
+    trustme.CA().cert_pem.write_to_path(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(path))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch, tmp_path_factory):
     """Remove every variable and file by which Redraft would find a model, a setting or a card of this machine."""

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Annotated, Literal
 
 import pytest
-import redraft
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import (
@@ -29,6 +28,10 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
+
+import redraft
+from each_row import each_row
 from redraft.answers import CodeAnswer, InvalidAnswer, SchemaAnswer, TypedAnswer, as_answer_form
 from redraft.answers.json_text import read_json, repaired_json
 from redraft.cli.answer_option import canonical_schema
@@ -38,7 +41,6 @@ from redraft.grading import grade_many
 from redraft.json_repair import double_backslashes
 from redraft.models.openai_chat import is_strict_schema
 from redraft.protocols import Reply
-from typing_extensions import TypedDict
 
 
 class Item(BaseModel):
@@ -291,7 +293,7 @@ def test_a_broken_answer_is_refined_to_the_original(data):
     assert json.dumps(result.to_dict()["parsed"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         '{"number": "A7", "items": [], "total": 2.0',  # cut off
@@ -351,7 +353,7 @@ def test_a_repair_keeps_every_token(value, slips, place, added):
 # ---- the kinds of types
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "text", "expected"),
     [
         (Invoice, INVOICE, Invoice(number="A7", items=[Item(name="pen", price=2)], total=2)),
@@ -751,7 +753,7 @@ def test_fields_in_any_script_are_found_in_feedback(advice, changes):
 # ---- code
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "code"),
     [
         ("print(1)", "print(1)"),
@@ -1263,7 +1265,7 @@ def test_other_texts_within_an_answer_are_left(tags):
     assert [*as_answer_form(Shop).repairs(given)] == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "given", "says"),
     [
         (Order, f"[{ORDER}, {OTHER}]", "it is a list of 2: write one answer, without a list around it"),

@@ -15,7 +15,9 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+
 import redraft
+from each_row import each_row
 from in_process import CommandResult, run_code, run_in_process
 from redraft.graders import entries
 from redraft.graders.catalog import is_gallery_rubric
@@ -189,7 +191,7 @@ def test_the_reference_has_every_public_name():
     assert set(re.findall(r"^        - (\w+Error)$", entries, re.MULTILINE)) == errors
 
 
-@pytest.mark.parametrize("name", redraft.__all__)
+@each_row("name", redraft.__all__)
 def test_public_docstrings_describe_every_parameter(name):
     """Each is named in a section `Args` or `Attributes`; keyword arguments of settings have a table of their own."""
     value = getattr(redraft, name)

@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.protocols import Check, Edit
+from each_row import each_row
 from redraft.editor import FormEditor, unmet_requirements
-from redraft.requirements import KINDS, parse, text_spans as texts
+from redraft.protocols import Check, Edit
+from redraft.requirements import KINDS, parse
+from redraft.requirements import text_spans as texts
 
 REPAIRED = [
     ("no_commas", "It cost 1,000, or so,yes `A`", "It cost 1000 or so yes `A`", False),
@@ -49,7 +51,7 @@ REPAIRED = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "before", "after", "lossy"), REPAIRED)
+@each_row(("spec", "before", "after", "lossy"), REPAIRED)
 def test_requirements_of_form_are_repaired(spec, before, after, lossy):
     """Each kind has the smallest edit and reports the loss; code and URLs stay."""
     edit = FormEditor().repair(before, [parse(spec)])

@@ -8,15 +8,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from places import changed_at
 
+from each_row import each_row
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
-from redraft.protocols import Reply
-from redraft.errors import ConfigError, GradingError
+from redraft.errors import ConfigError
 from redraft.graders import Criterion, FunctionGrader, Ranker, Rubric
-from redraft.graders.judging.prompt import truncate_middle, fresh_nonce
+from redraft.graders.judging.prompt import fresh_nonce, truncate_middle
 from redraft.graders.judging.structured import UnreadableOutput, bool_at, read_object, score_at
 from redraft.graders.reply_form import Scale
 from redraft.graders.template import Template
 from redraft.perform import ModelClient, StepClient
+from redraft.protocols import Reply
 
 GOOD = {"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": False}
 JUDGE = Judge({"truth": "It is true."})
@@ -47,7 +48,7 @@ async def test_the_score_is_the_mean_over_five():
     assert feedback.done is False
 
 
-@pytest.mark.parametrize(
+@each_row(
     "bad",
     [
         "I would give it a 4 out of 5.",

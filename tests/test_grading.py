@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redraft
+from each_row import each_row
 from redraft import Budget, CriterionScore, Feedback, Judge, ScriptedModel, Task, grade, grade_sync, must, with_weight
 from redraft.errors import BudgetExhaustedError, ConfigError, GradingError, ModelTimeoutError
 from redraft.graders import Minimum
@@ -64,7 +65,7 @@ async def test_other_keys_of_a_mapping_are_fields_and_metadata_of_the_task():
     assert (task.reference, task.context, task.metadata) == ("b", "c", {"city": "Rome"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sample", "words"),
     [
         ("text", "sample must be a Task with a response"),

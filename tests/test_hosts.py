@@ -283,7 +283,8 @@ else:
 """
 
 
-@pytest.mark.parametrize("kind", ["thread", pytest.param("pool", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["thread", "pool"])
 def test_a_thread_that_python_waits_for_works_on(tmp_path, kind):
     """A program may start threads, or submit work, and let its main thread end: the results are as before."""
     assert run_script(tmp_path, AFTER_MAIN, "1", kind) == []

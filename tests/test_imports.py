@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from each_row import each_row
+
 PACKAGE = Path(__file__).parents[1] / "src" / "redraft"
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
@@ -55,7 +57,7 @@ def imported_modules(name, statement):
     return [f"{source}.{alias.name}" if f"{source}.{alias.name}" in MODULES else source for alias in statement.names]
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@each_row("name", PACKAGES)
 def test_a_package_imports_none_of_its_modules_while_it_is_imported(name):
     """See `lazy_imports`: a thread that imports one of them holds its lock, and waits for the package."""
     tree = ast.parse(MODULES[name].read_text())
@@ -68,7 +70,7 @@ def test_a_package_imports_none_of_its_modules_while_it_is_imported(name):
     assert own == []
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@each_row("name", PACKAGES)
 def test_no_name_of_a_package_is_that_of_one_of_its_modules(name):
     """The import of the module would replace what the name stands for."""
     names = getattr(import_module(name), "__all__", [])

@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 
 import redraft
+from each_row import each_row
 from redraft import (
     Budget,
     Judge,
@@ -24,13 +25,13 @@ from redraft import (
     refine_many,
     with_weight,
 )
-from redraft.graders import Ranker
-from redraft.errors import ConfigError, GradingError, RedraftError
 from redraft.cli import main
+from redraft.errors import ConfigError, RedraftError
+from redraft.graders import Ranker
 from redraft.models import CallableModel, Chat, find_model
-from redraft.settings import Settings
 from redraft.requirements import parse
 from redraft.runs import BatchSettings
+from redraft.settings import Settings
 from redraft.validation.labelled import read_cases
 
 ROWS = [{"id": 1, "question": "Say it", "text": "It."}]
@@ -243,7 +244,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("typed", NAMES)
+@each_row("typed", NAMES)
 def test_the_right_spelling_of_a_model_comes_first(typed):
     """The message begins with it."""
     with pytest.raises(ConfigError) as caught:

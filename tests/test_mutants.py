@@ -164,6 +164,7 @@ def survivors(checkout, *arguments):
     return {*re.findall(r"^-(.+)\n\+(.+)$", output, re.MULTILINE)}, output
 
 
+@pytest.mark.slow
 def test_what_no_test_notices_is_listed(checkout):
     """The tests know no price of about 100. That a condition is negated is noticed."""
     found, output = survivors(checkout, "--packages", "prices:3", "-n", "9", "--tests", "tests/test_prices.py")

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.errors import ConfigError
+from each_row import each_row
 from redraft import Judge
+from redraft.errors import ConfigError, ModelError
 from redraft.graders import Checklist, Pairwise, Ranker, as_grader
 from redraft.middleware.endpoint_errors import stated_max_tokens
 from redraft.models import connect
 from redraft.options import Options
 from redraft.parameters import ROUTING_FIELDS, check_parameters, merge_parameters, parse_parameter
-from redraft.errors import ModelError
 
 WRITTEN = {
     "reasoning_effort=low": {"reasoning_effort": "low"},
@@ -51,7 +51,7 @@ def spellings(name):
     return {name, name.upper(), name.replace("_", "-"), name.replace("_", "")}
 
 
-@pytest.mark.parametrize("name", sorted({*ROUTING_FIELDS, "model", "mcp_servers", "authorization"}))
+@each_row("name", sorted({*ROUTING_FIELDS, "model", "mcp_servers", "authorization"}))
 def test_no_parameter_chooses_a_model_a_host_a_key_or_a_header(name):
     """However it is spelled, and wherever it is given; the value is not shown."""
     for spelled in spellings(name):
@@ -83,7 +83,7 @@ REFUSED = {
 NUMBERED = [f"{words}-{n}" for words, all_of in REFUSED.items() for n in range(len(all_of))]
 
 
-@pytest.mark.parametrize(("words", "given"), [(words, each) for words, all_of in REFUSED.items() for each in all_of], ids=NUMBERED)
+@each_row(("words", "given"), [(words, each) for words, all_of in REFUSED.items() for each in all_of], ids=NUMBERED)
 def test_what_a_parameter_cannot_be_is_named(words, given):
     """What each call sets itself, keys at any depth, values that JSON lacks, and what would be huge."""
     with pytest.raises(ConfigError, match="it is set for each call" if words == "messages" else words):

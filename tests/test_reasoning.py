@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.reasoning import VisibleText, split_reasoning
 
 H = "<|channel|>analysis<|message|>"  # OpenAI's harmony
@@ -252,13 +253,13 @@ def test_the_table_has_both_sides():
     assert len(SPLIT) >= 60 and len(WHOLE) >= 60
 
 
-@pytest.mark.parametrize(("text", "answer", "reasoning"), SPLIT, ids=[text[:40] for text, *_ in SPLIT])
+@each_row(("text", "answer", "reasoning"), SPLIT, ids=[text[:40] for text, *_ in SPLIT])
 def test_reasoning_is_split(text, answer, reasoning):
     """The answer is what remains, and the reasoning is kept."""
     assert split_reasoning(text)[:2] == (answer, reasoning)
 
 
-@pytest.mark.parametrize("text", WHOLE, ids=[text[:40] for text in WHOLE])
+@each_row("text", WHOLE, ids=[text[:40] for text in WHOLE])
 def test_a_text_about_marks_is_whole(text):
     """In doubt, too; also if reasoning came before it."""
     assert split_reasoning(text) == (text, "", None)
@@ -307,7 +308,7 @@ BEGUN_BEFORE = [text for text, answer, _ in SPLIT if not shown(text).rstrip() ==
 """Texts that begin with reasoning without a mark: it was shown when its end arrived, and then the whole answer is."""
 
 
-@pytest.mark.parametrize("text", [*(text for text, *_ in SPLIT), *WHOLE], ids=lambda text: text[:40])
+@each_row("text", [*(text for text, *_ in SPLIT), *WHOLE], ids=lambda text: text[:40])
 def test_parts_show_the_answer(text):
     """However the text is divided; nothing is shown twice, and no reasoning."""
     answer = split_reasoning(text).answer

@@ -6,12 +6,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
-from fake_clock import pass_time
 
 import redraft
+from each_row import each_row
+from fake_clock import pass_time
 from redraft import (
     Budget,
     Feedback,
@@ -304,7 +304,7 @@ async def test_repairs_do_not_raise_the_number_of_calls():
     assert result.metadata["iterations"] == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "says"),
     [
         ({"target_score": 1.5}, "target_score"),

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-import redraft
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+
+import redraft
+from each_row import each_row
 from redraft.answers import InvalidAnswer, as_answer_form
 from redraft.graders.judging.structured import read_object
 from redraft.json_repair import double_backslashes, single_backslash
@@ -96,7 +98,7 @@ class Formula(BaseModel):
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
-@pytest.mark.parametrize("text", MEANT)
+@each_row("text", MEANT)
 def test_what_a_model_means_is_read(text):
     """Commands of LaTeX, regular expressions and paths; line breaks stay line breaks. A second time changes nothing."""
     doubled = double_backslashes(written(text))

@@ -27,6 +27,7 @@ def run_tests(folder, path, *options):
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
 
 
+@pytest.mark.slow
 def test_skipped_tests_are_counted_by_reason_and_can_be_run_later(tmp_path):
     """Also by other processes, and in a random order."""
     (tmp_path / "test_some.py").write_text(SOME_TESTS)
@@ -45,6 +46,7 @@ def test_skipped_tests_are_counted_by_reason_and_can_be_run_later(tmp_path):
 FAILS = "\n\ndef test_fails():\n    require_program('cat')\n    assert 0\n"
 
 
+@pytest.mark.slow
 def test_a_failure_of_skipped_tests_is_repeated(tmp_path):
     """A second run does not pass because the first one left nothing that was skipped; also if the file cannot be read."""
     (tmp_path / "test_some.py").write_text(SOME_TESTS + FAILS)

@@ -7,10 +7,11 @@ import sys
 import click
 import pytest
 
+from each_row import each_row
 from redraft.cli import COMMANDS, program
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_help_has_examples_of_existing_commands_and_options(name):
     """Every command shows examples, and their commands and options exist."""
     command = program.get_command(click.Context(program), name)

@@ -137,6 +137,7 @@ def test_a_changed_rubric_makes_the_card_stale(redraft, serve, labels_and_rubric
     assert "have changed" in done.err
 
 
+@pytest.mark.slow
 def test_a_killed_validation_resumes(redraft, serve, labels_and_rubric):
     """kill -9 loses only the calls in flight, also the second time."""
     server = serve(perfect_judge)

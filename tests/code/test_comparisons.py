@@ -4,9 +4,10 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from each_row import each_row
 from redraft.code.compare import Tolerance, ValueComparer, equal_output
 
 PLAIN, JSON, CLOSE = ValueComparer(), ValueComparer(json=True), ValueComparer(Tolerance(1e-6, 1e-6))
@@ -37,7 +38,7 @@ def test_without_options_it_is_the_equality_of_python(a, b):
         assert CLOSE.equal(a, b)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("comparer", "expected", "got", "equal"),
     [
         (PLAIN, [1], (1,), False),
@@ -76,7 +77,7 @@ def test_options_of_a_comparison(comparer, expected, got, equal):
     assert comparer.equal(expected, got) is equal
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("comparison", "expected", "printed", "equal"),
     [
         ("exact", "a b\n", "a b", True),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.code.complexity import MODULE_UNIT, complexities
 from redraft.code.similarity import code_similarity
 from redraft.code.source import compile_error
@@ -43,7 +44,7 @@ def fibonacci(n):
 """
 
 
-@pytest.mark.parametrize(("code", "decisions"), DECISIONS.items(), ids=repr)
+@each_row(("code", "decisions"), DECISIONS.items(), ids=repr)
 def test_each_decision_counts(code, decisions):
     """At the top level and in a function, where it leaves the top level at 1."""
     assert complexities(code)[0].complexity == 1 + decisions

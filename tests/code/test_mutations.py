@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.code.coverage import suspicious_lines, with_line_recording
 from redraft.code.mutations import Hints, mutants
 from redraft.code.programs import (
     entry_point_aliases,
-    with_cached_results,
     similar_names,
+    with_cached_results,
     with_recursion_limit,
     without_top_level_statements,
 )
@@ -53,7 +54,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@each_row("name", MISTAKES)
 def test_a_mistake_in_a_line_is_among_the_changes(name):
     """The rest of the text stays as it is."""
     code, right = MISTAKES[name]

@@ -6,6 +6,8 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from each_row import each_row
 from redraft.code import parse_tests, parsing, run_tests
 from redraft.code.assertion_code import read_test_code
 from redraft.code.calls import default_entry_point
@@ -180,7 +182,7 @@ def test_json_and_python_say_the_same(pairs):
     assert calls(as_json) == calls(as_code)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tests", "kind", "count"),
     [
         ([{"input": [1], "output": 2}, {"input": [1], "raises": "ValueError", "weight": 2, "hidden": True}], "calls", (1, 1)),
@@ -224,7 +226,7 @@ def test_hiding_tests_by_number():
     assert [test.function for test in parsed.hidden] == ["g", "f"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tests", "message"),
     [
         ("", "tests are blank"),
@@ -393,7 +395,7 @@ def test_inputs_and_outputs_of_functions(tests, entry_point, expected):
     assert [(test.args, test.expected) for test in parse_tests(tests, entry_point).calls] == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tests", "message"),
     [
         (NO_PAIRS, "must be a list of 1 to"),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.code.imports import foreign_names, missing_imports, undefined_names
 from redraft.code.proposals import repaired_syntax
 from redraft.code.slips import repair_syntax
@@ -54,7 +55,7 @@ SLIPS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SLIPS)
+@each_row("name", SLIPS)
 def test_a_slip_is_repaired(name):
     """The rest of the text stays as it is, and the note says what was done."""
     code, repaired = SLIPS[name]

@@ -12,6 +12,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from each_row import each_row
 from redraft.code.values import MAX_DEPTH, Decoder, Encoder, ValueCodecError, decode, encode, named_tuple_maker
 
 scalars = (
@@ -282,7 +284,7 @@ def test_values_beyond_the_limits_are_refused_quickly(value):
 MODULUS = 2**61 - 1  # hash(n * MODULUS) == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         {"t": "set", "v": [{"t": "int", "v": hex(n * MODULUS)} for n in range(20_000)]},

@@ -5,9 +5,11 @@ import textwrap
 import time
 
 import pytest
-import redraft
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+import redraft
+from each_row import each_row
 from redraft import Task
 from redraft.answers import CodeAnswer
 from redraft.code import parse_tests
@@ -173,7 +175,7 @@ def program(answer, tests):
     return code
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@each_row("name", RIGHT)
 def test_the_code_that_tests_call_is_the_program(name):
     """It passes them, and usage, tests and attempts beside it do not run; all who take the code take the same."""
     answer, tests = RIGHT[name]
@@ -206,7 +208,7 @@ def test_what_is_no_choice_stays_as_it_was(name):
     assert program(answer, CALLS_F).strip() == code.strip()
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@each_row("name", RIGHT)
 def test_without_tests_it_is_the_longest_block(name):
     """Whatever is in it; the code is not searched again."""
     form = CodeAnswer("python")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redraft
+from each_row import each_row
 from redraft.cli import main
 from redraft.comparison import compare_sync, read_results
 from redraft.errors import ConfigError
@@ -153,7 +154,7 @@ def test_names_where_lower_is_usually_better_are_asked_back(tmp_path, monkeypatc
     assert main(["gate", "a.jsonl", "b.jsonl", "--score", name, "--higher-is-better"]) == 4
 
 
-@pytest.mark.parametrize("name", HIGHER)
+@each_row("name", HIGHER)
 def test_other_names_are_compared_as_they_are(name):
     rows = [scored([0.4 + 0.001 * (n % 5) + shift for n in range(60)], name) for shift in (0, 0.2)]
     report = compare_sync(*rows, score=name)
@@ -258,7 +259,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", READ)
+@each_row("case", READ)
 def test_scores_in_words_are_read(case):
     values, numbers = READ[case]
     results = read_results(scored(values))

@@ -234,6 +234,7 @@ def test_graders_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
     """By how far they agree with the labels; the gate works the same way."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("redraft.validation.report.BOOTSTRAP_SAMPLES", 200)
     rng = random.Random(1)
     rows = [{"prompt": f"T{n}", "response": f"{quality:.3f}", "label": quality} for n in range(60) if (quality := rng.random())]
     (tmp_path / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -10,21 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, chance, last, same
 
-from redraft.quality.posterior import Posterior
+from each_row import each_row
 from redraft.core.engine import advance, replay_from
-from redraft.quality.lineage import observe
-from redraft.plans.adaptive import Adaptive
-from redraft.plans.musts import p_meets_musts
-from redraft.quality.lineage import comparison_winner
-from redraft.plans.self_refine import SelfRefine
-from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Failure, Feedback, StopReason
-from redraft.core.task import Task
-from redraft.usage import NO_USAGE, Usage
 from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.musts import p_meets_musts
+from redraft.plans.self_refine import SelfRefine
+from redraft.quality.lineage import comparison_winner, observe
+from redraft.quality.posterior import Posterior
+from redraft.quality.priors import Priors
+from redraft.usage import Usage
 
 JUDGE, OTHER = PanelGrader("judge"), PanelGrader("other")
 CHECK = PanelGrader("check", model_free=True)
@@ -90,7 +90,7 @@ TWO = [draft(0), feedback(0, 0.6), draft(1), feedback(1, 0.6)]
 UNEVEN = [draft(0), feedback(0, 0.6), feedback(0, 0.6, "other"), draft(1), feedback(1, 0.6), feedback(1, 0.6, "other")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("panel", "prior", "records", "steps"),
     [
         ([JUDGE], HELPS, [], ["draft 0"]),

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from each_row import each_row
 from redraft.core.prompts import refinement_messages
 from redraft.core.records import Artifact, Candidate, ToolCall
-from redraft.core.task import Task
 from redraft.core.serialize import record_from_json, record_to_json
+from redraft.core.task import Task
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
 from redraft.quality.lineage import observe
@@ -18,7 +19,7 @@ DIGEST = "sha256:" + "ab" * 32
 TREE = Artifact("git-tree", "file:///repo", "sha1:" + "0" * 40)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
     [
         {"kind": ""},

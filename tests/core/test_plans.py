@@ -2,14 +2,15 @@
 
 import pytest
 
-from redraft.plans.self_refine import BestOfN, SelfRefine
-from redraft.core.prompts import refinement_messages, delimiter_for
+from each_row import each_row
+from redraft.core.prompts import delimiter_for, refinement_messages
 from redraft.core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, StopReason
-from redraft.core.task import Task
 from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
 from redraft.core.stopping import StopDecision, done, max_iterations, patience, target
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
+from redraft.plans.self_refine import BestOfN, SelfRefine
 
 JUDGE = PanelGrader("judge")
 DEMAND = PanelGrader("no_commas", must=True, model_free=True, editable=True)
@@ -61,7 +62,7 @@ def describe(steps):
     return words
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("panel", "records", "steps"),
     [
         ([JUDGE], [], ["generate 0"]),

@@ -11,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import World, last
 
+from each_row import each_row
 from redraft.core.engine import advance
-from redraft.plans.self_refine import SelfRefine
-from redraft.core.serialize import SCHEMA
 from redraft.core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason
-from redraft.core.task import Task
-from redraft.usage import Usage
+from redraft.core.serialize import SCHEMA
 from redraft.core.stopping import max_iterations, patience
+from redraft.core.task import Task
 from redraft.core.trace import Panel, PanelGrader, Trace
 from redraft.errors import StoreError
+from redraft.plans.self_refine import SelfRefine
+from redraft.usage import Usage
 
 ONE = (PanelGrader("g"),)
 
@@ -166,7 +167,7 @@ def test_outcome_without_estimates_loads():
     assert again.with_estimates.scores == {0: 0.2, 1: 0.7}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"reason": "boredom"},

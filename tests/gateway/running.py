@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import uvicorn
-from openai import AsyncOpenAI
+import vendors
 
 from redraft.gateway.app import Gateway
 from redraft.gateway.config import GatewayConfig, Profile, ServedModel
@@ -43,7 +43,10 @@ async def running(config, env={}):
 @asynccontextmanager
 async def openai_client(config, key="none", **options):
     """Serve a gateway and yield a client of OpenAI, which retries nothing."""
-    async with running(config) as (url, gateway), AsyncOpenAI(base_url=url, api_key=key, max_retries=0, **options) as client:
+    async with (
+        running(config) as (url, gateway),
+        vendors.AsyncOpenAI(base_url=url, api_key=key, max_retries=0, **options) as client,
+    ):
         client.gateway = gateway
         yield client
 

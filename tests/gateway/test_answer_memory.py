@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+import vendors
 from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
-from openai import AsyncOpenAI, InternalServerError
 
 from redraft.core.records import Candidate
 from redraft.gateway.answer_memory import AnswerMemory
@@ -109,8 +109,8 @@ async def test_a_client_with_retries_pays_once_for_an_answer_without_room(upstre
         _, key = ring.add("ci")
     async with running(replace(config, limits=GatewayLimits(max_answers=MIB))) as (url, gateway):
         gateway.answers.held += held  # of others
-        async with AsyncOpenAI(base_url=url, api_key=key, max_retries=2 if calls else 0) as client:
-            with pytest.raises(InternalServerError, match="leave no memory") as caught:
+        async with vendors.AsyncOpenAI(base_url=url, api_key=key, max_retries=2 if calls else 0) as client:
+            with pytest.raises(vendors.openai.InternalServerError, match="leave no memory") as caught:
                 await client.chat.completions.create(model=model, messages=PROMPT)
         assert upstream.calls == calls
         assert caught.value.response.headers.get("x-should-retry") == ("false" if calls else None)

@@ -4,14 +4,14 @@ import json
 
 import httpx2
 import pytest
-from anthropic import APIStatusError, AsyncAnthropic
-from anthropic.types import Message
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
+import vendors
+from each_row import each_row
 from redraft.core.records import ToolCall
 from redraft.gateway.anthropic_wire import MessagesWire
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
@@ -170,7 +170,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("param", "fields"), REFUSED)
+@each_row(("param", "fields"), REFUSED)
 def test_refusals(param, fields):
     """What is wrong or cannot be honoured is a 400 that names the field."""
     with pytest.raises(GatewayError) as caught:
@@ -255,7 +255,7 @@ def app_of(given_answer, failure=None):
 
     app = Starlette(routes=[Route("/v1/messages", post, methods=["POST"])])
     transport = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-    return AsyncAnthropic(api_key="x", base_url="http://gateway", http_client=transport, max_retries=0)
+    return vendors.AsyncAnthropic(api_key="x", base_url="http://gateway", http_client=transport, max_retries=0)
 
 
 ANSWERS = [
@@ -289,7 +289,7 @@ async def test_the_sdk_reads_the_same_of_a_stream(given_answer, stop_reason, kin
     )
     assert whole.usage.model_extra["redraft"] == REFINEMENT
     if given_answer.usage.input_tokens is not None:
-        Message.model_validate(whole.to_dict(exclude_unset=False), strict=True)
+        vendors.Message.model_validate(whole.to_dict(exclude_unset=False), strict=True)
         assert streamed.usage.input_tokens == 20
 
 
@@ -313,11 +313,11 @@ ERRORS = [
 async def test_errors(status, expected, kind):
     """An error has Anthropic's status and type, as a reply and in a stream."""
     client = app_of(None, GatewayError(status, "some_code", "It is so."))
-    with pytest.raises(APIStatusError, match="It is so") as caught:
+    with pytest.raises(vendors.anthropic.APIStatusError, match="It is so") as caught:
         await client.messages.create(model="refine/fast", max_tokens=9, messages=[USER])
     assert caught.value.status_code == expected
     assert caught.value.body["error"]["type"] == kind
-    with pytest.raises(APIStatusError, match="It is so"):
+    with pytest.raises(vendors.anthropic.APIStatusError, match="It is so"):
         async with client.messages.stream(model="refine/fast", max_tokens=9, messages=[USER]) as stream:
             await stream.get_final_message()
 

@@ -5,8 +5,8 @@ import json
 import sqlite3
 from contextlib import aclosing, closing
 
-import openai
 import pytest
+import vendors
 from chat_server import ChatServer, is_judging, verdict, writer_and_judge
 
 from redraft.gateway.app import MODEL_PATHS
@@ -251,7 +251,7 @@ async def test_rate_limit_of_the_model(upstream, tmp_path):
     """A 429 of the model is the client's 429, with the time to wait."""
     server = upstream(lambda *_: (429, "slow down", {"Retry-After": "7"}))
     async with openai_client(config_for(tmp_path, server.model, settings={"retries": 0})) as client:
-        with pytest.raises(openai.RateLimitError) as caught:
+        with pytest.raises(vendors.openai.RateLimitError) as caught:
             await client.chat.completions.create(model="refine/fast", messages=PROMPT)
     assert caught.value.response.headers["retry-after"] == "7"
 
@@ -266,7 +266,7 @@ async def test_schema_is_a_hard_constraint(upstream, tmp_path):
         assert json.loads(reply.choices[0].message.content) == {"n": 1}
     stubborn = upstream(writer_and_judge(['{"n": "one"}'], [5]))
     async with openai_client(config_for(tmp_path / "other", stubborn.model)) as client:
-        with pytest.raises(openai.InternalServerError) as caught:
+        with pytest.raises(vendors.openai.InternalServerError) as caught:
             await client.chat.completions.create(model="refine/fast", messages=PROMPT, response_format=form)
     assert caught.value.code == "schema_not_met"
     assert caught.value.response.headers["x-should-retry"] == "false"
@@ -282,7 +282,7 @@ async def test_budget_of_a_profile(upstream, tmp_path):
         raw = await client.chat.completions.with_raw_response.create(model="refine/fast", messages=PROMPT)
         assert raw.parse().choices[0].message.content == "first" and raw.headers["x-redraft-stop"] == "budget"
     async with openai_client(config_for(tmp_path / "b", server.model, settings={"budget": Budget(calls=0)})) as client:
-        with pytest.raises(openai.APIStatusError) as caught:
+        with pytest.raises(vendors.openai.APIStatusError) as caught:
             await client.chat.completions.create(model="refine/fast", messages=PROMPT)
     assert caught.value.status_code == 402 and caught.value.response.headers["x-should-retry"] == "false"
 
@@ -298,7 +298,7 @@ async def test_deadline(upstream, tmp_path):
     server.release()
     server.hold(server.calls)
     async with openai_client(config_for(tmp_path / "b", server.model, settings={"deadline": 0.3})) as client:
-        with pytest.raises(openai.InternalServerError) as caught:
+        with pytest.raises(vendors.openai.InternalServerError) as caught:
             await client.chat.completions.create(model="refine/fast", messages=PROMPT)
     assert caught.value.status_code == 504 and caught.value.code == "deadline_exceeded"
 

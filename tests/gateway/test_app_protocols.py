@@ -4,10 +4,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from anthropic import AsyncAnthropic
+import vendors
 from chat_server import ChatServer, writer_and_judge
 from fault_server import http
-from openai import AsyncOpenAI
 
 from redraft.gateway.config import GatewayConfig, GatewayLimits, Profile, ServedModel
 
@@ -25,7 +24,10 @@ def config(request, plain_server, tmp_path):
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 async def test_anthropic_client(config, model):
     """Its messages and streams work before either kind of model; tokens are counted; errors are in its form."""
-    async with running(config) as (url, _), AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="x", max_retries=0) as client:
+    async with (
+        running(config) as (url, _),
+        vendors.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="x", max_retries=0) as client,
+    ):
         reply = await client.messages.create(model=model, max_tokens=20, messages=PROMPT, system="Be good.")
         assert reply.content[0].text.strip() and reply.usage.output_tokens > 0 and reply.stop_reason in {"end_turn", "max_tokens"}
         async with client.messages.stream(model=model, max_tokens=20, messages=PROMPT) as stream:
@@ -40,7 +42,7 @@ async def test_anthropic_client(config, model):
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 async def test_openai_client(config, model):
     """Chat completions and responses work before either kind of model, as a whole and as a stream."""
-    async with running(config) as (url, _), AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as client:
+    async with running(config) as (url, _), vendors.AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as client:
         chat = await client.chat.completions.create(model=model, messages=PROMPT, max_tokens=20)
         assert chat.choices[0].message.content.strip() and chat.usage.completion_tokens > 0
         stream = await client.chat.completions.create(model=model, messages=PROMPT, max_tokens=20, stream=True)
@@ -61,7 +63,7 @@ async def test_headers_of_anthropics_protocol(tmp_path, faults):
     models = {"claude": ServedModel("claude", faults.url, "claude", "anthropic")}
     headers = {"anthropic-beta": "interleaved-thinking-2025-05-14"}
     async with running(GatewayConfig(tmp_path, models, {}, port=0)) as (url, _):
-        client = AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="own", max_retries=0, default_headers=headers)
+        client = vendors.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="own", max_retries=0, default_headers=headers)
         async with client:
             await client.messages.create(model="pass/claude", max_tokens=20, messages=PROMPT)
             await client.messages.count_tokens(model="pass/claude", messages=PROMPT)

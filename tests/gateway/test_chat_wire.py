@@ -6,11 +6,10 @@ import warnings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_openai import ChatOpenAI
-from openai import APIError, AsyncOpenAI, BadRequestError
-from openai._streaming import SSEDecoder
 from pydantic import BaseModel
 
+import vendors
+from each_row import each_row
 from redraft.gateway.chat_wire import KNOWN, PASSED, REFUSED, comment
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
 
@@ -37,14 +36,14 @@ def parse(**fields):
 
 def events_of(stream_bytes):
     """Decode a stream as the client of OpenAI does: (name, data as text)."""
-    return [(sse.event, sse.data) for sse in SSEDecoder().iter_bytes(iter([stream_bytes]))]
+    return [(sse.event, sse.data) for sse in vendors.SSEDecoder().iter_bytes(iter([stream_bytes]))]
 
 
 class Number(BaseModel):
     n: int
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "expected"),
     [
         ({"temperature": 0.5, "seed": 3}, {"temperature": 0.5, "seed": 3}),
@@ -74,7 +73,7 @@ def test_a_field_is_honoured(fields, expected):
     assert {name: getattr(request, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("param", "fields"),
     [
         ("model", {"model": ""}),
@@ -222,7 +221,7 @@ def test_a_comment_is_one_line(text):
 async def test_openai_reads_answers(events):
     """The client of OpenAI reads a text, parsed values, tool calls and usage, streamed and not."""
     async with client_of(CHAT) as http:
-        client = AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
+        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
         more = {"model": "refine/fast", "messages": [USER], "extra_body": {"redraft": {"events": events}}}
         whole = await client.chat.completions.create(**more)
         assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == (TEXT, "stop")
@@ -248,11 +247,11 @@ async def test_openai_raises_errors():
     """An error before the answer is one of its status; one in a stream is raised while it is read."""
     failure = GatewayError(502, "upstream_error", "the model is out of service")
     async with client_of(CHAT, failure) as http:
-        client = AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
-        with pytest.raises(BadRequestError, match="pass/NAME") as caught:
+        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
+        with pytest.raises(vendors.openai.BadRequestError, match="pass/NAME") as caught:
             await client.chat.completions.create(model="refine/fast", messages=[USER], n=2)
         assert (caught.value.param, caught.value.code) == ("n", "invalid_request")
-        with pytest.raises(APIError, match="out of service") as failed:
+        with pytest.raises(vendors.openai.APIError, match="out of service") as failed:
             _ = [c async for c in await client.chat.completions.create(model="refine/fast", messages=[USER], stream=True)]
         assert failed.value.code == "upstream_error"
 
@@ -263,7 +262,7 @@ async def test_langchain_reads_answers(events):
     async with client_of(CHAT) as http:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            model = ChatOpenAI(
+            model = vendors.ChatOpenAI(
                 model="refine/fast",
                 base_url="http://gateway/v1",
                 api_key="k",

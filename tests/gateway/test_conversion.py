@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from anthropic import AsyncAnthropic
 from fault_server import call, chunk, completion, http, send_and_close, sse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openai import AsyncOpenAI
 
+import vendors
+from each_row import each_row
 from redraft.gateway.chat_to_messages import DEFAULT_MAX_TOKENS, messages_body
 from redraft.gateway.conversion import conversion_between
 from redraft.gateway.exchange import GatewayError
@@ -89,7 +89,7 @@ def test_parallel_calls_and_defaults():
     assert chat_body(converted) == body | {"max_tokens": DEFAULT_MAX_TOKENS}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"n": 2},
@@ -208,7 +208,7 @@ async def test_anthropic_client_calls_tools_of_an_openai_model(faults, is_stream
     whole["usage"] = CALL_CHUNKS[-1]["usage"]
     faults.says(send_and_close(sse(*CALL_CHUNKS)) if is_stream else http(whole))
     transport = http_client(app_of(served(faults.url)))
-    client = AsyncAnthropic(api_key="x", base_url="http://gateway", http_client=transport, max_retries=0)
+    client = vendors.AsyncAnthropic(api_key="x", base_url="http://gateway", http_client=transport, max_retries=0)
     asked = dict(model="pass/m", max_tokens=9, messages=[USER], tools=TOOLS, tool_choice={"type": "any"})
     asked |= {"thinking": {"type": "adaptive"}} if is_shown else {}
     if is_stream:
@@ -233,7 +233,7 @@ async def test_openai_client_calls_tools_of_an_anthropic_model(faults, is_stream
         else http(MESSAGE | {"content": BLOCKS, "stop_reason": "tool_use", "usage": USAGE})
     )
     transport = http_client(app_of(served(faults.url, "anthropic")))
-    client = AsyncOpenAI(api_key="x", base_url="http://gateway/v1", http_client=transport, max_retries=0)
+    client = vendors.AsyncOpenAI(api_key="x", base_url="http://gateway/v1", http_client=transport, max_retries=0)
     asked = dict(model="pass/m", messages=[USER], tools=CHAT_TOOLS)
     if is_stream:
         async with client.chat.completions.stream(**asked, stream_options={"include_usage": True}) as stream:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.gateway.config import (
     MODEL_KEYS,
@@ -126,7 +127,7 @@ def test_texts_that_pass_through():
     assert parse(f"{MODEL}[profiles.p]\npass-through = ['Generate a title']").profiles["p"].pass_through == ("Generate a title",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("", "there is no model"),

@@ -6,8 +6,7 @@ import socket
 from contextlib import aclosing
 
 import pytest
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
+import vendors
 from fault_server import chunk, completion, cut, error, good, http, send_and_close, silence, sse, then_silence
 
 from redraft.errors import ConfigError
@@ -39,11 +38,11 @@ def base_url(plain_server):
 
 
 def openai_client(app):
-    return AsyncOpenAI(api_key="own", base_url="http://gateway/v1", http_client=http_client(app), max_retries=0)
+    return vendors.AsyncOpenAI(api_key="own", base_url="http://gateway/v1", http_client=http_client(app), max_retries=0)
 
 
 def anthropic_client(app):
-    return AsyncAnthropic(api_key="own", base_url="http://gateway", http_client=http_client(app), max_retries=0)
+    return vendors.AsyncAnthropic(api_key="own", base_url="http://gateway", http_client=http_client(app), max_retries=0)
 
 
 async def forward(url, wire="chat", kind="openai", body=None, **fields):

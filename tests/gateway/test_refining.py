@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.core.records import ToolCall
 from redraft.errors import (
     AuthenticationError,
@@ -210,7 +211,7 @@ GRADERS = {
 }
 
 
-@pytest.mark.parametrize(("spec", "is_allowed"), GRADERS.items())
+@each_row(("spec", "is_allowed"), GRADERS.items())
 def test_graders_of_a_request(spec, is_allowed):
     """A request may name the profile's own graders, judges, rubrics and requirements; no file, no code and no host."""
     profile = Profile("fast", "m", graders=["judge"])

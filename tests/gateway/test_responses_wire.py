@@ -6,13 +6,11 @@ import warnings
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from places import changed_at
-from langchain_openai import ChatOpenAI
-from openai import APIError, AsyncOpenAI, BadRequestError
-from openai._streaming import SSEDecoder
-from openai.types.responses import Response
 from pydantic import BaseModel
 
+import vendors
+from each_row import each_row
+from places import changed_at
 from redraft.core.records import ToolCall
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
 from redraft.gateway.responses_wire import KNOWN
@@ -56,7 +54,7 @@ def parse(**fields):
 
 def events_of(stream_bytes):
     """Decode a stream as the client of OpenAI does."""
-    read = [(sse.event, json.loads(sse.data)) for sse in SSEDecoder().iter_bytes(iter([stream_bytes]))]
+    read = [(sse.event, json.loads(sse.data)) for sse in vendors.SSEDecoder().iter_bytes(iter([stream_bytes]))]
     assert [name for name, _ in read] == [data["type"] for _, data in read]
     assert [data["sequence_number"] for _, data in read] == list(range(len(read)))
     return [data for _, data in read]
@@ -110,7 +108,7 @@ def test_a_field_is_honoured(fields, expected):
     assert {name: getattr(request, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("param", "fields"),
     [
         ("input", {"input": None}),
@@ -212,7 +210,7 @@ def test_a_response_is_complete():
     """A response has each field that OpenAI's has, repeats what was asked, and fits its type strictly."""
     request = parse(instructions="be brief", tools=TOOLS, tool_choice="auto", metadata={"a": "b"}, top_p=0.5)
     whole = RESPONSES.answer_body(request, answer(), CREATED)
-    response = Response.model_validate(whole)
+    response = vendors.Response.model_validate(whole)
     assert (response.instructions, response.top_p, response.metadata) == ("be brief", 0.5, {"a": "b"})
     assert [tool.name for tool in response.tools] == ["add", "find"]
     assert (response.output_text, response.status, response.usage.total_tokens) == (TEXT, "completed", 23)
@@ -224,7 +222,7 @@ def test_a_response_is_complete():
 async def test_openai_reads_answers(events):
     """The client of OpenAI reads a text, parsed values and tool calls, streamed and not."""
     async with client_of(RESPONSES) as http:
-        client = AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
+        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
         more = {"model": "refine/fast", "input": "hi", "extra_body": {"redraft": {"events": events}}}
         assert (await client.responses.create(**more)).output_text == TEXT
         assert (await client.responses.parse(**more, text_format=Number)).output_parsed == Number(n=5)
@@ -240,7 +238,7 @@ async def test_openai_reads_answers(events):
 async def test_output_is_valid_input():
     """An agent sends the items of a response back, with the results of its calls."""
     async with client_of(RESPONSES) as http:
-        client = AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
+        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
         called = await client.responses.create(model="refine/fast", input="hi", tools=TOOLS)
         results = [{"type": "function_call_output", "call_id": call.call_id, "output": "3"} for call in called.output]
         told = await client.responses.create(model="refine/fast", input=[USER, *called.output, *results])
@@ -252,12 +250,12 @@ async def test_openai_raises_errors():
     """An error before the answer is one of its status; one in a stream ends the response and is raised."""
     failure = GatewayError(503, "overloaded", "the queue is full")
     async with client_of(RESPONSES, failure) as http:
-        client = AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
-        with pytest.raises(BadRequestError) as caught:
+        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
+        with pytest.raises(vendors.openai.BadRequestError) as caught:
             await client.responses.create(model="refine/fast", input="hi", previous_response_id="resp_1")
         assert caught.value.param == "previous_response_id"
         kinds = []
-        with pytest.raises(APIError, match="the queue is full"):
+        with pytest.raises(vendors.openai.APIError, match="the queue is full"):
             async for event in await client.responses.create(model="refine/fast", input="hi", stream=True):
                 kinds.append(event.type)  # noqa: PERF401  (it raises)
         assert kinds == ["response.created", "response.in_progress", "response.failed"]
@@ -270,7 +268,7 @@ async def test_langchain_reads_answers(events):
     async with client_of(RESPONSES) as http:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            model = ChatOpenAI(
+            model = vendors.ChatOpenAI(
                 model="refine/fast",
                 base_url="http://gateway/v1",
                 api_key="k",

@@ -3,10 +3,11 @@
 import re
 
 import pytest
-import redraft
 from hypothesis import given
 from hypothesis import strategies as st
 
+import redraft
+from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.graders import Judge, Pairwise, Ranker, as_grader, entries
 from redraft.graders.aliases import ALIASES, LIBRARIES, OPEN_JUDGE, RM_GALLERY, aliased_spec, find_alias
@@ -46,7 +47,7 @@ def test_every_name_of_both_libraries_is_listed():
     assert [len(names) for names in listed.values()] == [38, 64]
 
 
-@pytest.mark.parametrize("alias", EQUAL, ids=lambda alias: alias.name)
+@each_row("alias", EQUAL, ids=lambda alias: alias.name)
 def test_every_target_makes_a_grader(alias):
     """In each spelling it is the grader of the target, under the target's name."""
     expected = as_grader(alias.spec)

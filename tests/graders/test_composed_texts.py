@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import redraft
+from each_row import each_row
 from redraft import Candidate, Task
 from redraft.core.records import ToolCall
 from redraft.editor import FormEditor
@@ -105,7 +106,7 @@ async def scores(name, answer, reference):
     return feedback.score
 
 
-@pytest.mark.parametrize("entry", [e for e in COMPUTED_GRADERS if e.name not in EXEMPT_GRADERS], ids=lambda entry: entry.name)
+@each_row("entry", [e for e in COMPUTED_GRADERS if e.name not in EXEMPT_GRADERS], ids=lambda entry: entry.name)
 async def test_every_computed_grader_sees_no_difference(entry):
     """The score is the same in all four combinations of forms; a grader without a stated reason cannot be left out."""
     same, other = answers_for(entry.name)
@@ -121,7 +122,7 @@ def test_exemptions_are_graders():
     assert set(EXEMPT_GRADERS) | set(SPECS) | set(PYTHON) | set(STRUCTURED) <= {entry.name for entry in COMPUTED_GRADERS}
 
 
-@pytest.mark.parametrize("name", KINDS)
+@each_row("name", KINDS)
 def test_every_requirement_sees_no_difference(name):
     """Check, measurement and repairs are the same for all forms of the text and of the spec."""
     specs = REQUIREMENT_SPECS.get(name, [KINDS[name].example])

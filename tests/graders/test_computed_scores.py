@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from each_row import each_row
 from redraft import Candidate, Task
 from redraft.errors import ConfigError
 from redraft.graders import entries
@@ -31,7 +32,7 @@ async def score_of(spec, text, reference=None, **fields):
     return (await run_grader(spec, text, reference, **fields)).score
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "text", "reference", "score"),
     [
         ("exact", " Paris \n", "Paris", 1),
@@ -71,7 +72,7 @@ async def test_texts_and_numbers_against_the_reference(spec, text, reference, sc
     assert await score_of(spec, text, reference) == pytest.approx(score)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reference",
     [
         "12, 4, 100", "12,4,100", "[12, 4, 100]", "(12, 4, 100)", "12; 4; 100", "12, 4 and 100", "12 4 100", "12\n4\n100", "x = 12, y = 4, z = 100",
@@ -102,7 +103,7 @@ async def test_list_is_compared_number_by_number(reference):
         assert await score_of("numeric", wrong, reference) == 0, wrong
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reference", "right", "wrong"),
     [
         ("3 and 4", "3 and 4", "2 and 4"),
@@ -141,7 +142,7 @@ async def test_which_list_of_an_answer_counts(pick, score):
     assert await score_of(f"numeric:pick={pick}", "It is 1, 2. It was never 3, 4.", "1, 2") == score
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "reference", "score"),
     [
         ("0.5", "1/2", 1),
@@ -229,7 +230,7 @@ def test_only_numbers_and_names_reach_sympy(text):
             _parse_plain(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "text", "reference", "score"),
     [
         ("json_fields", '{"a": 1, "b": {"c": [1, 2]}}', '{"b": {"c": [1, 2]}, "a": 1.0}', 1),
@@ -326,7 +327,7 @@ async def test_overlaps_in_any_script(spec):
         assert await score_of(spec, "Nothing of that kind was ever said here.", text) < 0.05
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "text", "score"),
     [
         ("citations", 'It says "green plants turn light into chemical energy".', 1),
@@ -486,7 +487,7 @@ async def test_placeholders_are_no_secrets(text):
     assert await score_of("secrets", text) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "", "  \n", ":", ".", ",", "...", "\u3002", "Thought process:", "thought process", "**Solution**", "Solution", "Solution:",
@@ -500,7 +501,7 @@ async def test_texts_that_are_no_answer(text):
     assert await score_of("answered", text) == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "Yes.", "No", "42", "Paris", "B", "(B)", "-1", "\u221e", "\u00bd", "\U0001f44d", "x", "<", "=", "+", "Analysis", "Result", "Thinking", "\u662f",
@@ -521,7 +522,7 @@ async def test_missing_task_field_is_an_error(spec):
         await score_of(spec, "x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "named_in_it"),
     [
         ("exact:cas=true", "case=true\\|false"),

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft import Candidate, Judge, ScriptedModel, Task
-from redraft.protocols import Comparer
 from redraft.errors import BadResponseError
 from redraft.graders import Checklist, Pairwise, Ranker, Rubric
 from redraft.graders.judging.prompt import enclose, without_control_tokens
 from redraft.perform import ModelClient, StepClient
+from redraft.protocols import Comparer
 
 TOKENS = (
     # OpenAI, Qwen, Llama 3 and 4, Cohere, Phi, Granite, GLM, Kimi, Gemma 4
@@ -135,7 +136,7 @@ def test_only_one_character_of_a_token_changes():
         assert shown.index("</answer-00000000>") < shown.index("stand for")
 
 
-@pytest.mark.parametrize("text", HONEST)
+@each_row("text", HONEST)
 def test_ordinary_text_is_unchanged(text):
     """Operators, generics, markup and footnotes are no control tokens."""
     assert enclose("answer", text, "00000000") == f"<answer-00000000>\n{text}\n</answer-00000000>"

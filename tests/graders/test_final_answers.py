@@ -1,8 +1,9 @@
 """Which of several marked answers of a text counts: the last one after a withdrawal, all of them without one."""
 
 import pytest
-from cpu_time import least_seconds
 
+from cpu_time import least_seconds
+from each_row import each_row
 from redraft import Candidate, Task
 from redraft.graders.computed.answers import choices, marked_answers, standing_text
 from redraft.graders.registry import grader_from_spec
@@ -193,7 +194,7 @@ async def test_marks_in_other_languages_count(text):
     assert await score_of("numeric", several, "13") == 0
 
 
-@pytest.mark.parametrize("text", OTHERS_MARKS)
+@each_row("text", OTHERS_MARKS)
 async def test_marks_that_are_not_the_own_of_a_text_do_not_count(text):
     """They are negated, supposed or quoted."""
     for spec in ("numeric", "math"):
@@ -218,7 +219,7 @@ async def test_a_mark_that_is_only_negated_gives_no_answer():
         assert await score_of("math", text, "B") == 0
 
 
-@pytest.mark.parametrize("text", WITHDRAWN)
+@each_row("text", WITHDRAWN)
 async def test_the_last_answer_counts_after_a_withdrawal(text):
     """For numbers and mathematics alike; the answer that was withdrawn scores 0."""
     for spec in ("numeric", "math"):
@@ -226,7 +227,7 @@ async def test_the_last_answer_counts_after_a_withdrawal(text):
         assert await score_of(spec, text, "12") == 0
 
 
-@pytest.mark.parametrize("text", SEVERAL)
+@each_row("text", SEVERAL)
 async def test_several_answers_without_a_withdrawal_stay_several(text):
     """None of them is right alone: an answer that names every possibility is wrong."""
     for spec in ("numeric", "math"):
@@ -234,7 +235,7 @@ async def test_several_answers_without_a_withdrawal_stay_several(text):
             assert await score_of(spec, text, reference) == 0
 
 
-@pytest.mark.parametrize("text", STANDING)
+@each_row("text", STANDING)
 async def test_one_answer_that_stands_counts(text):
     """A check that confirms it, or words about other answers, withdraw nothing."""
     assert await score_of("numeric", text, "13") == 1
@@ -433,7 +434,7 @@ NO_CHOICES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "letter"), CHOICES)
+@each_row(("text", "letter"), CHOICES)
 async def test_letters_of_choices_are_read(text, letter):
     """In LaTeX's text commands, with brackets, after a conclusion, with what was ruled out before."""
     for other in "ABCDE":
@@ -441,7 +442,7 @@ async def test_letters_of_choices_are_read(text, letter):
     assert await score_of("math", text, rf"\boxed{{\text{{{letter}}}}}") == 1
 
 
-@pytest.mark.parametrize("text", NO_CHOICES)
+@each_row("text", NO_CHOICES)
 async def test_words_that_look_like_choices_are_none(text):
     """The article is no choice, several letters are no choice, and a variable is none."""
     for letter in "ABCDEFGHIJ":
@@ -472,6 +473,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_time_is_linear_in_the_length(name):
     """It takes far less than a second of CPU time; in quadratic time it would take minutes."""

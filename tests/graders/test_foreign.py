@@ -2,6 +2,7 @@
 
 import pytest
 
+from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.graders import entries
 from redraft.graders.foreign import foreign_grader
@@ -31,7 +32,7 @@ def test_graders_of_redraft_are_allowed(spec):
     assert foreign_grader(spec).name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "why"),
     [
         ("judge:/etc/passwd", "no rubric of the gallery"),

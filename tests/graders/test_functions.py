@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from each_row import each_row
 from redraft import CriterionScore, Feedback, ScriptedModel, refine
 from redraft.core.serialize import record_from_json, record_to_json
 from redraft.errors import GradingError, ModelError
@@ -174,7 +175,7 @@ def test_a_mapping_is_feedback_with_those_fields(mapping, feedback):
     assert result == feedback
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mapping", "words"),
     [
         ({}, "without a score"),

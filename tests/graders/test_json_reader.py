@@ -7,15 +7,16 @@ from time import thread_time
 
 import malformed_verdicts as malformed
 import pytest
-from cpu_time import least_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpu_time import least_seconds
+from each_row import each_row
 from redraft import Judge, ScriptedModel, Task, refine
-from redraft.protocols import Reply
 from redraft.graders.judging.checklist import parse_answers as read_checklist
 from redraft.graders.judging.structured import MAX_CHARS, MAX_REPAIR_CHARS, UnreadableOutput, read_object
 from redraft.models.functions import CallableModel
+from redraft.protocols import Reply
 
 JUDGE = Judge({"truth": "It is true."})
 VERDICT = '{"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": true}'
@@ -34,16 +35,14 @@ async def grade_with(*answers, model=ScriptedModel):
 # ---- nothing is invented
 
 
-@pytest.mark.parametrize(
-    "spelled", [*malformed.NUMBERS, "4,5", "4.1", "-4", "+4", "--4", "4e9", "0.4e2", "四", "Ⅳ", "④", "4️⃣", "4\ufeff", "\x004"]
-)
+@each_row("spelled", [*malformed.NUMBERS, "4,5", "4.1", "-4", "+4", "--4", "4e9", "0.4e2", "四", "Ⅳ", "④", "4️⃣", "4\ufeff", "\x004"])
 def test_only_plain_numbers_are_scores(spelled):
     """Other scripts, signs, units, fractions, comments and quotes make no score."""
     with pytest.raises(UnreadableOutput):
         JUDGE.parse_reply(Reply(verdict_text(score=spelled.replace("{}", "4"))))
 
 
-@pytest.mark.parametrize("spelled", [*malformed.LITERALS, "0", "[]", "truе", "ｔｒｕｅ", "true²", "\u200btrue", "undefined"])
+@each_row("spelled", [*malformed.LITERALS, "0", "[]", "truе", "ｔｒｕｅ", "true²", "\u200btrue", "undefined"])
 def test_only_plain_words_are_booleans(spelled):
     """Negated, abbreviated and lookalike words are neither true nor false."""
     with pytest.raises(UnreadableOutput):
@@ -125,7 +124,7 @@ NONE = {
 }
 
 
-@pytest.mark.parametrize("text", NONE.values(), ids=NONE)
+@each_row("text", NONE.values(), ids=NONE)
 def test_only_one_object_is_accepted(text):
     """The complaint gives the reason in one line that is short enough to quote."""
     with pytest.raises(UnreadableOutput) as complaint:
@@ -206,7 +205,7 @@ async def test_quoted_tags_are_no_thinking(model, there, back):
 # ---- form errors are repaired
 
 
-@pytest.mark.parametrize("form", malformed.FORMS)
+@each_row("form", malformed.FORMS)
 def test_form_errors_are_repaired(form):
     """Every kind of verdict keeps its numbers and words."""
     rng = random.Random(4)
@@ -243,7 +242,7 @@ AROUND = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("around", AROUND)
+@each_row("around", AROUND)
 def test_text_around_the_object_is_ignored(around):
     """A fence, prose, thinking, Markdown and tags may surround the object."""
     assert JUDGE.parse_reply(Reply(around.replace("{{", "{ ").replace("}}", " }").replace("{}", VERDICT))).score == 0.8

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft import BestOfN, Budget, Candidate, Feedback, Judge, ScriptedModel, Task, Trace, refine
 from redraft.core.records import Comparison, Failure
 from redraft.errors import BadResponseError, BudgetExhaustedError, ConfigError, GradingError
 from redraft.graders import FunctionGrader, Ranker, router
-from redraft.graders.composite import Cascade, Gate, Minimum, WeightedMean
+from redraft.graders.composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
 from redraft.graders.fingerprint import grader_fingerprint
-from redraft.graders.composite import RankingJury, Jury
-from redraft.usage import Usage
 from redraft.perform import StepClient
+from redraft.usage import Usage
 
 JUDGE = Judge({"truth": "It is true."})
 
@@ -249,7 +249,7 @@ async def test_members_run_concurrently():
     assert feedback.score == 0.5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "names"),
     [
         (lambda: Jury([]), "at least one"),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redraft
+from each_row import each_row
 from redraft import Candidate, ScriptedModel, Task, must
 from redraft.core.serialize import record_from_json, record_to_json
 from redraft.errors import ConfigError
@@ -163,7 +164,7 @@ REPLIES = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "reply", "score"), REPLIES)
+@each_row(("spec", "reply", "score"), REPLIES)
 async def test_form_of_a_given_text_and_of_a_model_reply(spec, reply, score):
     """The verdict is the same for a given text, which holds the tags, and for a reply, from which think blocks are taken."""
     feedback = await grade(spec, reply)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.graders import Checklist
 from redraft.graders.registry import grader_from_spec
@@ -64,7 +65,7 @@ async def test_published_master_keys_are_no_answer(key, around):
     assert await score_of(around.format(key)) == 0
 
 
-@pytest.mark.parametrize("text", SYMBOLS)
+@each_row("text", SYMBOLS)
 async def test_symbol_is_an_answer(text):
     """Empty collections, operators, regular expressions, signs and emoji are answers for any task."""
     assert await score_of(text) == 1

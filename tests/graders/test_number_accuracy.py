@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft import Candidate, Task
 from redraft.errors import ConfigError
 from redraft.graders.computed.number_accuracy import longest_common_subsequence, maximum_matching
@@ -20,7 +21,7 @@ async def grade(spec, text, reference):
     return await grader.grade(task, Candidate(0, text), None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "text", "reference", "score"),
     [
         ("", "It sold 25.5 and 30.2.", "25.5 and 30.0", 1 / 2),

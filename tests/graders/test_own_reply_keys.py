@@ -4,6 +4,8 @@ import itertools
 import json
 
 import pytest
+
+from each_row import each_row
 from redraft import Judge
 from redraft.core.records import Candidate
 from redraft.graders.judging import ranking
@@ -33,7 +35,7 @@ def parse(kind, text, form):
     return ranking.parse_own_ranking(Reply(text), tuple(form.items()), TEXTS)
 
 
-@pytest.mark.parametrize(("kind", "part", "value"), CASES, ids=lambda value: str(value)[:20])
+@each_row(("kind", "part", "value"), CASES, ids=lambda value: str(value)[:20])
 def test_an_error_names_the_key_of_the_template(kind, part, value):
     """Whatever is wrong with it, and whatever the key."""
     form = {each: f"my_{n}.key" for n, each in enumerate(FORM_PARTS[kind])}

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import redraft
+from each_row import each_row
 from redraft.errors import GradingError
 from redraft.graders import FunctionGrader, Minimum, Router
 from redraft.graders.base import as_feedback
@@ -69,7 +70,7 @@ NO_SCORES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "score"), SCORES)
+@each_row(("value", "score"), SCORES)
 def test_real_numbers_and_booleans_of_any_type_are_scores(value, score):
     """Alone, with a reason, in a mapping and as an attribute; what is outside by a rounding error is clipped."""
     for result in (value, {"score": value}, (value, "why"), {"score": value, "comment": "why"}, SimpleNamespace(score=value)):
@@ -79,7 +80,7 @@ def test_real_numbers_and_booleans_of_any_type_are_scores(value, score):
         assert 0 <= feedback.score <= 1
 
 
-@pytest.mark.parametrize("value", NO_SCORES, ids=lambda value: type(value).__name__)
+@each_row("value", NO_SCORES, ids=lambda value: type(value).__name__)
 def test_anything_else_is_an_error(value):
     """It names the grader, the value and what is allowed, wherever the value stands; it is never zero or one."""
     for result in (value, (value, "why"), {"score": value}, SimpleNamespace(score=value)):

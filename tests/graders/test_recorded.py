@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.graders.judging.structured import UnreadableOutput
 from redraft.validation.recorded_formats import OUTPUT_FORMATS, OutputFormat, ParsedOutput, find_format, parse_output
@@ -180,14 +181,14 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize(("form", "text", "winner"), WINNERS)
+@each_row(("form", "text", "winner"), WINNERS)
 def test_winners(form, text, winner):
     """The format reads which of the two responses shown the judge prefers."""
     reading = parse_output(text, form)
     assert (reading.winner, reading.score, reading.ranking, reading.label) == (winner, None, None, None)
 
 
-@pytest.mark.parametrize(("form", "text", "score", "normalised"), SCORES)
+@each_row(("form", "text", "score", "normalised"), SCORES)
 def test_scores(form, text, score, normalised):
     """The format reads a score on the judge's own scale and its position on that scale."""
     reading = parse_output(text, form)
@@ -208,7 +209,7 @@ def test_rankings(text):
     assert parse_output('{"ranking": [2, 1, 3]}', "json_ranking").ranking == (2, 1, 3)
 
 
-@pytest.mark.parametrize(("form", "text", "complaint"), UNREADABLE)
+@each_row(("form", "text", "complaint"), UNREADABLE)
 def test_unreadable(form, text, complaint):
     """A missing or ambiguous verdict is unreadable, and the complaint says why."""
     with pytest.raises(UnreadableOutput, match=complaint):
@@ -243,7 +244,7 @@ def test_unknown_format_is_rejected(spec, message):
         find_format(spec)
 
 
-@pytest.mark.parametrize("form", OUTPUT_FORMATS.values(), ids=OUTPUT_FORMATS)
+@each_row("form", OUTPUT_FORMATS.values(), ids=OUTPUT_FORMATS)
 def test_every_format_reads_its_example(form):
     """Each example in the list of formats is readable and has the kind and scale that the list states."""
     reading = parse_output(form.example, form)

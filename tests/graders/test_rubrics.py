@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.errors import ConfigError
 from redraft.graders import Jury, Pairwise, Ranker, Rubric, as_grader, find_entry
-from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.catalog import JUDGES, gallery_entries
+from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.rubric import gallery_rubric
 from redraft.graders.template import FIELDS, Template
 
@@ -254,7 +255,7 @@ def test_gallery_is_complete():
     assert GALLERY == NAMES
 
 
-@pytest.mark.parametrize("name", GALLERY)
+@each_row("name", GALLERY)
 def test_every_rubric_scores_compares_and_ranks(name):
     """The prefix chooses the mode; the rubric is the same."""
     rubric = gallery_rubric(name)
@@ -275,7 +276,7 @@ def test_a_ranker_takes_a_file(tmp_path, letters):
         as_grader("checklist:clarity")
 
 
-@pytest.mark.parametrize("name", GALLERY)
+@each_row("name", GALLERY)
 def test_gallery_rubric_suits_a_small_model(name):
     """It has few criteria, describes both ends and the middle, and its examples use valid scores."""
     content, entry = gallery_rubric(name), find_entry(name)
@@ -294,7 +295,7 @@ def test_gallery_rubric_suits_a_small_model(name):
     assert len(prompt(entry.make(""))) < 8_000
 
 
-@pytest.mark.parametrize("name", GALLERY)
+@each_row("name", GALLERY)
 async def test_every_gallery_judge_grades(name):
     """Each grades under its own name by its own criteria."""
     judge = find_entry(name).make("")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from each_row import each_row
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.errors import BadResponseError, ConfigError
 from redraft.graders import Pairwise, Ranker, Rubric
@@ -50,7 +51,7 @@ async def test_a_score_is_mapped_from_its_scale(scale, written, score):
     assert (feedback.reason, feedback.criteria, feedback.done, model.calls) == ("It is dry.", (), None, 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "bad",
     [
         {"score": 0, "reason": "r"},
@@ -171,7 +172,7 @@ async def test_messages_are_the_whole_conversation():
     assert [prompt.count(word) for word in ("SYS", "EARLIER", "SAID", "NOW")] == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "says"),
     [
         (dict(template=OWN, read=READ), "read needs a scale"),

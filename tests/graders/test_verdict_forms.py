@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redraft
+from each_row import each_row
 from redraft import Judge, ScriptedModel, Task
 from redraft.core.records import Candidate
 from redraft.errors import BadResponseError, GradingError
 from redraft.graders import Pairwise, Ranker
 from redraft.graders.judging import checklist, ranking
 from redraft.graders.judging.checklist import Checklist
-from redraft.graders.judging.structured import MAX_CHARS, UnreadableOutput, read_object
+from redraft.graders.judging.structured import UnreadableOutput, read_object
 from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Reply
 
@@ -198,7 +199,7 @@ READ: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("grader", "reply", "expected"), READ.values(), ids=READ)
+@each_row(("grader", "reply", "expected"), READ.values(), ids=READ)
 async def test_an_unambiguous_verdict_is_read_at_the_first_ask(grader, reply, expected):
     """Whatever the form of a number, a key or a word, if it can mean one thing only."""
     made, calls = await verdict(grader, reply)
@@ -412,7 +413,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 AGAIN = {name: (grader, reply) for name, grader, reply in refused()}
 
 
-@pytest.mark.parametrize(("grader", "reply"), AGAIN.values(), ids=AGAIN)
+@each_row(("grader", "reply"), AGAIN.values(), ids=AGAIN)
 async def test_what_would_have_to_be_guessed_is_asked_for_again(grader, reply):
     """Once, with the complaint; then it is an error."""
     model = ScriptedModel([reply] * 3)
@@ -491,14 +492,14 @@ HONEST = [
 ]
 
 
-@pytest.mark.parametrize("around", DOUBTFUL)
+@each_row("around", DOUBTFUL)
 def test_a_verdict_that_may_not_be_the_judges_own_is_asked_for_again(around):
     """A form, a quotation, a supposition, a refusal in any language, or a word that takes it back."""
     with pytest.raises(UnreadableOutput, match="write one object and nothing else"):
         read_object(around.replace("{}", OWN_VERDICT))
 
 
-@pytest.mark.parametrize("around", HONEST)
+@each_row("around", HONEST)
 def test_prose_that_is_no_denial_may_surround_a_verdict(around):
     """A refusal is one in the first person; what is said of the answer is none."""
     assert read_object(around.replace("{}", OWN_VERDICT)) == {"why": "r", "score": 4}

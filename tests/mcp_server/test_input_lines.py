@@ -8,6 +8,7 @@ from threading import Thread
 
 import pytest
 
+from each_row import each_row
 from redraft.mcp_server import input_lines
 from redraft.mcp_server.input_lines import InputLines, OverlongLine, request_id
 
@@ -85,7 +86,7 @@ def test_the_request_of_a_long_line_is_known(monkeypatch, number, order, separat
     assert lines_of(line) == [OverlongLine(number)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         json.dumps({"method": "x", "params": LONG}),

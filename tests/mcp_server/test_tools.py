@@ -13,6 +13,7 @@ from mcp import Client, MCPError
 from pydantic import ValidationError
 
 import redraft
+from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.graders.foreign import foreign_grader
 from redraft.mcp_server.arguments import LabelledExample, read_arguments, tool_schema
@@ -57,7 +58,7 @@ def test_descriptions_name_graders_that_exist():
         assert foreign_grader(spec)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "arguments", "says"),
     [
         ("refine", {}, "give `prompt` (or `messages`), or a `draft`"),
@@ -142,7 +143,7 @@ def test_values_in_texts_and_nulls_are_read(case, data):
     assert read_arguments(kind, sent) == kind.model_validate(arguments)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "arguments", "says"),
     [
         ("refine", {"draft": "a", "target_score": "abc"}, "target_score: Input should be a valid number, got 'abc'"),

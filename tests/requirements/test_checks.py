@@ -6,12 +6,14 @@ from functools import partial
 from time import process_time
 
 import pytest
-from cpu_time import least_seconds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cpu_time import least_seconds
+from each_row import each_row
 from redraft.errors import ComputeLimitError
-from redraft.requirements import KINDS, parse, text_spans as texts
+from redraft.requirements import KINDS, parse
+from redraft.requirements import text_spans as texts
 from redraft.requirements.spec import AT_ONCE, check_with_limit
 
 TABLE = [
@@ -82,7 +84,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "text", "ok", "measured"), TABLE)
+@each_row(("spec", "text", "ok", "measured"), TABLE)
 def test_checks(spec, text, ok, measured):
     """Each check passes or fails and states the measurement in words."""
     check = parse(spec).check(text)

@@ -1,7 +1,6 @@
 """Sentences as NLTK counts them: the rules of Punkt without its trained data."""
 
-import pytest
-
+from each_row import each_row
 from redraft.requirements import parse
 
 COUNTED = [  # by NLTK 3.10.4, punkt_tab, English
@@ -46,7 +45,7 @@ COUNTED = [  # by NLTK 3.10.4, punkt_tab, English
 ]
 
 
-@pytest.mark.parametrize(("text", "count"), COUNTED)
+@each_row(("text", "count"), COUNTED)
 def test_sentences_are_counted_as_nltk_counts_them(text, count):
     """List numbers, closing quotes, emphasis and initials after a full stop follow the rules of Punkt."""
     check = parse(f"sentences_and_numbers:{count}").check(text)

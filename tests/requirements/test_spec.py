@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.protocols import Requirement
+from each_row import each_row
 from redraft.errors import ConfigError
+from redraft.protocols import Requirement
 from redraft.requirements import KINDS, parse
 
 CANONICAL = {
@@ -76,14 +77,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "canonical"), CANONICAL.items())
+@each_row(("spec", "canonical"), CANONICAL.items())
 def test_canonical_form(spec, canonical):
     """Every spelling of a requirement has the same canonical spec."""
     assert parse(spec).spec == canonical
     assert parse(canonical) == parse(spec)
 
 
-@pytest.mark.parametrize("spec", REFUSED)
+@each_row("spec", REFUSED)
 def test_invalid_spec_is_rejected(spec):
     """The error shows the given value."""
     with pytest.raises(ConfigError) as error:
@@ -97,7 +98,7 @@ def test_unknown_kind_lists_the_nearest():
         parse("wrods:3")
 
 
-@pytest.mark.parametrize("name", KINDS)
+@each_row("name", KINDS)
 def test_every_kind_has_help_and_an_example_that_works(name):
     """The docs and --help are generated from the registry."""
     kind = KINDS[name]

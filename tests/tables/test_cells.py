@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redraft
+from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.requirements.spec import check_foreign_spec
 from redraft.tables.cells import MAX_DEPTH, MAX_TOKENS, load_cell
@@ -68,7 +69,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("text", REFUSED, ids=lambda text: text[:30])
+@each_row("text", REFUSED, ids=lambda text: text[:30])
 def test_what_is_no_literal_is_refused(text):
     """The error says why; nothing is run, and nothing takes long."""
     with pytest.raises(ValueError, match="neither JSON|Expecting value") as caught:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft import tables
 from redraft.errors import ConfigError
 from redraft.requirements.spec import check_foreign_spec
@@ -43,7 +44,7 @@ RECOGNISED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "said"), RECOGNISED.values(), ids=RECOGNISED)
+@each_row(("values", "said"), RECOGNISED.values(), ids=RECOGNISED)
 def test_usual_columns_are_recognised(values, said):
     """Each layout makes the same task and reports its columns."""
     shape = infer_columns([values])
@@ -74,7 +75,7 @@ TESTS = {
 }
 
 
-@pytest.mark.parametrize(("values", "column"), TESTS.values(), ids=TESTS)
+@each_row(("values", "column"), TESTS.values(), ids=TESTS)
 def test_a_column_is_tests_if_it_holds_tests(values, column):
     """The names of published data sets are also names of other columns, which stay metadata; so does a column that is not wanted."""
     for columns, expected in ((TaskColumns(), column), (TaskColumns(tests=""), None)):
@@ -216,7 +217,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("changed", "complaint"), BAD.values(), ids=BAD)
+@each_row(("changed", "complaint"), BAD.values(), ids=BAD)
 def test_invalid_row_names_the_column(changed, complaint):
     """The error concerns one row and is no ConfigError."""
     shape = infer_columns([GOOD])

@@ -3,8 +3,8 @@
 import asyncio
 
 import fault_server as fs
-import openai
 import pytest
+import vendors
 from fault_server import FaultServer
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -69,9 +69,9 @@ async def test_errors(memory, faults, tmp_path):
     """A model that refuses its key is the gateway's error; a wrong request is none."""
     faults.says(fs.error(401, "SECRETIVE message"))
     async with openai_client(config_for(tmp_path, f"{faults.url}#tiny")) as client:
-        with pytest.raises(openai.APIStatusError):
+        with pytest.raises(vendors.openai.APIStatusError):
             await client.chat.completions.create(model="pass/tiny", messages=PROMPT)
-        with pytest.raises(openai.NotFoundError):
+        with pytest.raises(vendors.openai.NotFoundError):
             await client.chat.completions.create(model="pass/none", messages=PROMPT)
     refused, wrong = memory.named("POST")
     assert (refused.attributes["http.response.status_code"], refused.attributes["error.type"]) == (502, "502")

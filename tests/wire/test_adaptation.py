@@ -4,8 +4,7 @@ import json
 import logging
 
 import pytest
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
+import vendors
 
 from redraft import Judge, Task, refine, refine_many
 from redraft.errors import ModelError
@@ -150,8 +149,8 @@ async def test_strict_template_accepts_any_task(request, where, task):
 async def test_provider_models_are_adapted(faults):
     """The same layer wraps pydantic-ai's client, here with a very restricted server."""
     rules = [fs.no_seed, fs.default_temperature, fs.no_system, fs.alternation, fs.no_format()]
-    provider = OpenAIProvider(base_url=faults.says(fs.accepting(*rules)).url, api_key="sk-canary")
-    model = ProviderModel(OpenAIChatModel("m", provider=provider))
+    provider = vendors.OpenAIProvider(base_url=faults.says(fs.accepting(*rules)).url, api_key="sk-canary")
+    model = ProviderModel(vendors.OpenAIChatModel("m", provider=provider))
     results = await refine_many([TALK] * 3, model, JUDGE, max_iterations=1, retries=0, **PLAIN, **SAMPLING)
     assert [(result.error, result.score) for result in results] == [(None, 0.8)] * 3
     assert not any(any(rule(sent.body) for rule in rules) for sent in faults.requests[len(faults.requests) // 2 :])

@@ -7,19 +7,11 @@ import json
 import subprocess
 import sys
 import time
+from functools import cache
+from typing import Any
 
-import openai
 import pytest
-from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.language_models.fake_chat_models import FakeListChatModel, GenericFakeChatModel
-from langchain_core.messages import AIMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_core.runnables import RunnableLambda
-from langchain_openai import ChatOpenAI
-from pydantic_ai.models.function import FunctionModel
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.models.test import TestModel
-from pydantic_ai.providers.openai import OpenAIProvider
+import vendors
 
 import redraft
 from redraft.errors import (
@@ -58,17 +50,17 @@ def close_clients():
 
 def given_clients(url, key, name):
     """Return what a user may hand in, by kind."""
-    client, chain = openai.OpenAI(base_url=url, api_key=key), ChatOpenAI(model=name, base_url=url, api_key=key)
+    client, chain = vendors.openai.OpenAI(base_url=url, api_key=key), vendors.ChatOpenAI(model=name, base_url=url, api_key=key)
     OPEN_CLIENTS.extend([client, chain.root_client])
     return {
         "openai": (client, name),
-        "openai async": (openai.AsyncOpenAI(base_url=url, api_key=key), name),
+        "openai async": (vendors.openai.AsyncOpenAI(base_url=url, api_key=key), name),
         "langchain": chain,
-        "pydantic-ai": OpenAIChatModel(name, provider=OpenAIProvider(base_url=url, api_key=key)),
+        "pydantic-ai": vendors.OpenAIChatModel(name, provider=vendors.OpenAIProvider(base_url=url, api_key=key)),
     }
 
 
-KINDS = list(given_clients("http://127.0.0.1:9/v1", "k", "m"))
+KINDS = ("openai", "openai async", "langchain", "pydantic-ai")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -209,7 +201,7 @@ def test_identities_have_no_key_and_tell_settings_apart():
         assert CANARY not in f"{model.identity}{model.name}{model!r}{getattr(model, 'base_url', '')}"
         assert model.identity == again[kind].identity != others[kind].identity
         assert "127.0.0.1:9" in model.identity
-    chat = ChatOpenAI(model="m", base_url=url, api_key=CANARY, temperature=0.5)
+    chat = vendors.ChatOpenAI(model="m", base_url=url, api_key=CANARY, temperature=0.5)
     assert redraft.connect(chat).identity != one["langchain"].identity
     assert redraft.connect(chat.bind(stop=["x"])).identity != redraft.connect(chat).identity
     assert redraft.connect(one["openai"]) is one["openai"]
@@ -218,8 +210,8 @@ def test_identities_have_no_key_and_tell_settings_apart():
 def test_models_that_cannot_be_described_are_never_taken_for_each_other():
     """A model with an iterator or a function in it has an identity of its own."""
     models = [
-        *(GenericFakeChatModel(messages=iter(["a"])) for _ in range(2)),
-        *(FunctionModel(lambda messages, info: None) for _ in range(2)),
+        *(vendors.GenericFakeChatModel(messages=iter(["a"])) for _ in range(2)),
+        *(vendors.FunctionModel(lambda messages, info: None) for _ in range(2)),
     ]
     assert len({redraft.connect(model).identity for model in models}) == 4
 
@@ -227,7 +219,9 @@ def test_models_that_cannot_be_described_are_never_taken_for_each_other():
 def test_azure_clients_have_their_endpoint_and_version():
     """The deployment is the name of the model."""
     options = {"azure_endpoint": "https://res.openai.azure.com", "api_key": CANARY}
-    one, other = (redraft.connect((openai.AzureOpenAI(api_version=v, **options), "gpt-4o")) for v in ("2024-10-21", "2025-01-01"))
+    one, other = (
+        redraft.connect((vendors.openai.AzureOpenAI(api_version=v, **options), "gpt-4o")) for v in ("2024-10-21", "2025-01-01")
+    )
     assert one.identity != other.identity
     assert "res.openai.azure.com" in one.identity
     assert CANARY not in one.identity
@@ -235,7 +229,7 @@ def test_azure_clients_have_their_endpoint_and_version():
 
 async def test_azure_clients_call_the_deployment(faults, ask):
     """The client chooses the path; Redraft sends the body."""
-    client = openai.AsyncAzureOpenAI(azure_endpoint=f"http://{faults.host}", api_key=CANARY, api_version="2024-10-21")
+    client = vendors.openai.AsyncAzureOpenAI(azure_endpoint=f"http://{faults.host}", api_key=CANARY, api_version="2024-10-21")
     faults.says(fs.http({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}))
     reply = await redraft.connect(client, model="dep").complete(ask(max_tokens=5))
     assert (reply.text, reply.usage.output_tokens) == ("hi", None)
@@ -244,7 +238,7 @@ async def test_azure_clients_call_the_deployment(faults, ask):
 
 def test_a_client_without_the_name_of_a_model_is_an_error():
     """The error says how to name one."""
-    for given in (openai.OpenAI(api_key=CANARY), openai.AsyncOpenAI(api_key=CANARY)):
+    for given in (vendors.openai.OpenAI(api_key=CANARY), vendors.openai.AsyncOpenAI(api_key=CANARY)):
         with pytest.raises(ConfigError, match=r"model=\(client, 'gpt-4o-mini'\)"):
             redraft.connect(given)
 
@@ -252,28 +246,32 @@ def test_a_client_without_the_name_of_a_model_is_an_error():
 # ---- LangChain and pydantic-ai without a network
 
 
-class Scripted(BaseChatModel):
-    """A chat model of LangChain that gives one message, or raises."""
+@cache
+def scripted_class():
+    class Scripted(vendors.BaseChatModel):
+        """A chat model of LangChain that gives one message, or raises."""
 
-    message: AIMessage | None = None
-    temperature: float | None = None
-    seen: list = []
+        message: Any = None
+        temperature: float | None = None
+        seen: list = []
 
-    @property
-    def _llm_type(self):
-        return "scripted"
+        @property
+        def _llm_type(self):
+            return "scripted"
 
-    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
-        self.seen.append((messages, self.temperature, kwargs))
-        if self.message is None:
-            raise RuntimeError("broken")
-        return ChatResult(generations=[ChatGeneration(message=self.message)])
+        def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+            self.seen.append((messages, self.temperature, kwargs))
+            if self.message is None:
+                raise RuntimeError("broken")
+            return vendors.ChatResult(generations=[vendors.ChatGeneration(message=self.message)])
+
+    return Scripted
 
 
 def langchain_model(content="fine", **fields):
     """Return the model for a message of LangChain, and the requests to it."""
     seen = []
-    return redraft.connect(Scripted(message=AIMessage(content=content, **fields), seen=seen)), seen
+    return redraft.connect(scripted_class()(message=vendors.AIMessage(content=content, **fields), seen=seen)), seen
 
 
 async def test_messages_of_langchain(ask):
@@ -339,15 +337,15 @@ async def test_invalid_answers_of_langchain_are_errors(ask, content, fields, kin
 async def test_errors_of_a_chat_model_are_failures_of_the_model(ask):
     """An exception of a model of your own is a ModelError, and a task with tools that it does not take a ConfigError."""
     with pytest.raises(ModelError, match="RuntimeError: broken"):
-        await redraft.connect(Scripted()).complete(ask())
+        await redraft.connect(scripted_class()()).complete(ask())
     with pytest.raises(ConfigError, match="does not support them"):
-        await redraft.connect(Scripted()).complete(ask(tools=(TOOL,)))
+        await redraft.connect(scripted_class()()).complete(ask(tools=(TOOL,)))
 
 
 def test_other_objects_of_langchain_are_refused():
     """A chain is no chat model; retries are removed, and a list replaces fallbacks."""
-    chat = FakeListChatModel(responses=["one", "three"])
-    for wrong in (RunnableLambda(str), chat | str, chat.with_fallbacks([chat])):
+    chat = vendors.FakeListChatModel(responses=["one", "three"])
+    for wrong in (vendors.RunnableLambda(str), chat | str, chat.with_fallbacks([chat])):
         with pytest.raises(ConfigError, match="a model can be a chat model"):
             redraft.connect(wrong)
     assert redraft.refine_sync("q", chat.with_retry(), "contains:three").value == "three"
@@ -355,14 +353,14 @@ def test_other_objects_of_langchain_are_refused():
 
 def test_models_of_pydantic_ai():
     """Its test models are models, too."""
-    result = redraft.refine_sync("q", TestModel(custom_output_text="three"), "contains:three")
+    result = redraft.refine_sync("q", vendors.TestModel(custom_output_text="three"), "contains:three")
     assert (result.value, result.trace.best.by) == ("three", "test:test")
 
 
 def test_lists_mix_names_and_clients(closed_url):
     """Each alternative has any form that `connect` takes."""
-    first = (openai.AsyncOpenAI(base_url=closed_url, api_key=CANARY), "m")
-    result = redraft.refine_sync("q", [first, FakeListChatModel(responses=["three"])], "contains:three", retries=0)
+    first = (vendors.openai.AsyncOpenAI(base_url=closed_url, api_key=CANARY), "m")
+    result = redraft.refine_sync("q", [first, vendors.FakeListChatModel(responses=["three"])], "contains:three", retries=0)
     assert result.trace.best.by == "FakeListChatModel"
     assert result.trace.best.note.startswith("m did not answer: ModelUnavailableError: m at 127.0.0.1:")
     assert "cannot be reached" in result.trace.best.note
@@ -387,6 +385,6 @@ def test_cancelling_reaches_an_asynchronous_client():
     async def run():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await redraft.connect(FunctionModel(slow)).complete(Request(({"role": "user", "content": "q"},)))
+                await redraft.connect(vendors.FunctionModel(slow)).complete(Request(({"role": "user", "content": "q"},)))
 
     asyncio.run(run())

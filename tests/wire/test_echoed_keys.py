@@ -10,10 +10,9 @@ import tracemalloc
 from urllib.parse import quote
 
 import pytest
+import vendors
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from redraft.errors import ModelError
 from redraft.masking import MIN_FRAGMENT, Mask, MaskedStream
@@ -94,7 +93,9 @@ CLIENTS = {
     "ours, key in the URL": lambda url, key: Chat("m", url.replace("://", f"://u:{quote(key, safe='')}@")),
     "ours, key in the query": lambda url, key: Chat("m", f"{url}?sig={quote(key, safe='')}"),
     "ours, key in a header": lambda url, key: Chat("m", url, headers={"x-api-key": key}),
-    "pydantic-ai": lambda url, key: ProviderModel(OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key=key))),
+    "pydantic-ai": lambda url, key: ProviderModel(
+        vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=url, api_key=key))
+    ),
 }
 
 
@@ -223,7 +224,7 @@ async def test_key_escaped_by_dotnet_is_masked(faults, ask):
 async def test_key_in_parameters_is_masked(faults, ask, client, field):
     """A key in `extra_body` is in no identity, answer or error."""
     extra = {"extra_body": {"upstream": [{field: KEY}]}}
-    vendor = OpenAIChatModel("m", provider=OpenAIProvider(base_url=faults.url, api_key="k"))
+    vendor = vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=faults.url, api_key="k"))
     model = Chat("m", faults.url, **extra) if client == "ours" else ProviderModel(vendor, settings=extra)
     assert_hidden(model.identity)
     for says in (fs.error(400, KEY), fs.http(fs.completion(f"it is {KEY}") | {"model": "m", "created": 1})):

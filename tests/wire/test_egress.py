@@ -10,14 +10,12 @@ from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
+import vendors
+from each_row import each_row
 from redraft import Task
-from redraft.errors import ConfigError, ModelError, ModelUnavailableError
 from redraft.core.task import message_text
-from redraft.requirements.spec import check_foreign_spec
-from redraft.tables import infer_columns
+from redraft.errors import ConfigError, ModelError, ModelUnavailableError
 from redraft.gateway.config import ServedModel
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.passing import PassThrough
@@ -25,12 +23,14 @@ from redraft.gateway.profile_models import ConnectedModels
 from redraft.masking import Mask, secrets_in_environment
 from redraft.models import Chat, connect, find_model
 from redraft.models.discovery import search_address
-from redraft.models.endpoint_url import redacted_url, redacted_model_name
+from redraft.models.endpoint_url import redacted_model_name, redacted_url
 from redraft.models.http_client import Timeouts
 from redraft.models.openai_batches import BatchClient
 from redraft.models.pydantic_ai import ProviderModel
 from redraft.models.scoring import connect_embeddings, connect_moderation, connect_scoring
 from redraft.protocols import Request
+from redraft.requirements.spec import check_foreign_spec
+from redraft.tables import infer_columns
 
 from . import fault_server as fs
 
@@ -39,7 +39,7 @@ PW = "pw5f2d9c81"
 
 
 def by_vendor(url):
-    return ProviderModel(OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key=KEY)))
+    return ProviderModel(vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=url, api_key=KEY)))
 
 
 CLIENTS = {
@@ -408,7 +408,7 @@ def test_web_and_inline_images_are_passed_on():
         assert message_text(task.messages[0]) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20{key}"),

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
+from each_row import each_row
 from redraft import Budget, ScriptedModel, grade, refine, refine_many, stream
-from redraft.errors import ERROR_TYPES
-from redraft.error_text import error_from_failure
 from redraft.core.records import Failure
 from redraft.core.task import Task
 from redraft.core.trace import Trace
-from redraft.errors import BudgetExhaustedError, GradingError, ModelError, RateLimitError
+from redraft.error_text import error_from_failure
+from redraft.errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RateLimitError
 from redraft.graders import Jury
 from redraft.models import Chat
 
@@ -82,7 +82,7 @@ async def test_budget_error_names_the_limit(limits):
     assert caught.value.limit != "budget"
 
 
-@pytest.mark.parametrize("kind", ERROR_TYPES.values())
+@each_row("kind", ERROR_TYPES.values())
 def test_every_error_can_be_raised_again(kind):
     """A copy has the arguments of the original."""
     error = kind("why")

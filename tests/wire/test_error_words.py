@@ -2,6 +2,7 @@
 
 import pytest
 
+from each_row import each_row
 from redraft.errors import (
     AuthenticationError,
     ContextLengthError,
@@ -66,7 +67,7 @@ SAID = {
 CASES = [(words, fault) for fault, texts in SAID.items() for words in texts]
 
 
-@pytest.mark.parametrize(("words", "fault"), CASES)
+@each_row(("words", "fault"), CASES)
 def test_words_say_what_is_wrong(words, fault):
     """In a 400, and in an answer with status 200; what a server that is down says of it counts for nothing."""
     assert stated_fault(400, set(), words) == stated_fault(200, {"400"}, words) == fault

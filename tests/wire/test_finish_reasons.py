@@ -1,12 +1,11 @@
 """How answers end: a failed answer never passes for a whole one, whatever the server calls its end. (What users see: `quirks/`.)"""
 
-import json
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import redraft
+from each_row import each_row
 from redraft.errors import BadResponseError, ContentFilterError, ContextLengthError, GradingError, ModelError, RateLimitError
 from redraft.finish_reasons import ending_of
 from redraft.middleware.messages import checked_reply
@@ -48,7 +47,7 @@ STATES += [
 ]
 
 
-@pytest.mark.parametrize(("reason", "ending"), STATES, ids=str)
+@each_row(("reason", "ending"), STATES, ids=str)
 def test_each_word_says_how_the_answer_ended(reason, ending):
     """Case, separators, prefixes and details do not matter; what is not in the list is unknown."""
     assert ending_of(reason) == ending

@@ -4,12 +4,8 @@ import json
 import logging
 from contextlib import suppress
 
-import openai
 import pytest
-from langchain_openai import ChatOpenAI
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.models.test import TestModel
-from pydantic_ai.providers.openai import OpenAIProvider
+import vendors
 
 import redraft
 from redraft import BestOfN, Budget, Judge, grade, refine
@@ -269,10 +265,12 @@ async def test_a_parameter_that_is_refused_is_named(server, params, message, nam
 
 CLIENTS = {
     "Chat": lambda url: Chat("m", url, extra_body={"chat_template_kwargs": {"a": 1}, "top_p": 0.1}),
-    "a client of openai": lambda url: (openai.AsyncOpenAI(api_key="k", base_url=url), "m"),
-    "a synchronous one": lambda url: (openai.OpenAI(api_key="k", base_url=url), "m"),
-    "LangChain": lambda url: ChatOpenAI(model="m", base_url=url, api_key="k", extra_body={"chat_template_kwargs": {"a": 1}}),
-    "pydantic-ai": lambda url: OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key="k")),
+    "a client of openai": lambda url: (vendors.openai.AsyncOpenAI(api_key="k", base_url=url), "m"),
+    "a synchronous one": lambda url: (vendors.openai.OpenAI(api_key="k", base_url=url), "m"),
+    "LangChain": lambda url: vendors.ChatOpenAI(
+        model="m", base_url=url, api_key="k", extra_body={"chat_template_kwargs": {"a": 1}}
+    ),
+    "pydantic-ai": lambda url: vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=url, api_key="k")),
 }
 
 
@@ -293,12 +291,12 @@ def further_of(server):
     ]
 
 
-class Closed(TestModel):
-    unsupported_settings = frozenset({"extra_body", "top_k"})
-
-
 async def test_a_vendor_that_ignores_other_parameters_is_named():
     """Rather than that they are lost without a word."""
+
+    class Closed(vendors.TestModel):
+        unsupported_settings = frozenset({"extra_body", "top_k"})
+
     model = Closed(custom_output_text="HELLO")
     assert (await refine("q", model, "uppercase", model_params={"top_p": 0.5})).value == "HELLO"
     with pytest.raises(

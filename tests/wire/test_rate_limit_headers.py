@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from each_row import each_row
+from redraft.errors import RateLimitError
 from redraft.middleware import EndpointLimiter, limit_endpoint
 from redraft.middleware.retry import retry
-from redraft.protocols import RateLimitStatus, Request
-from redraft.errors import RateLimitError
 from redraft.models import Chat
 from redraft.models.waits import parse_duration, parse_rate_limits
+from redraft.protocols import RateLimitStatus, Request
 
 from . import fault_server as fs
 
@@ -52,7 +53,7 @@ async def test_reply_carries_the_rate_limit_headers(faults, ask, headers, pace, 
     assert (reply.text, reply.rate_limit_status) == ("fine", pace)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "seconds"),
     [
         ("1s", 1.0),

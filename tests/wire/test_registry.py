@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from each_row import each_row
 from redraft.errors import ConfigError, ModelError
 from redraft.models import Chat, ScriptedModel, connect
 from redraft.models.litellm_names import PREFIX_BY_PROVIDER
@@ -87,16 +88,14 @@ LITELLM = {
 }
 
 
-@pytest.mark.parametrize("name", LITELLM)
+@each_row("name", LITELLM)
 def test_names_of_litellm_have_a_name_here(name):
     """Each becomes the name with the prefix of this package, and that stays as it is."""
     assert canonical_name(name) == LITELLM[name]
     assert canonical_name(LITELLM[name]) == LITELLM[name]
 
 
-@pytest.mark.parametrize(
-    "name", [*ADDRESSES, "openrouter:org/model", "gateway/openai:gpt-4o", "local:a/b.gguf", "http://h/v1#ollama/x"]
-)
+@each_row("name", [*ADDRESSES, "openrouter:org/model", "gateway/openai:gpt-4o", "local:a/b.gguf", "http://h/v1#ollama/x"])
 def test_names_with_a_slash_stay_as_they_are(name):
     """A slash in the name of a model is no prefix."""
     assert canonical_name(name) == name
@@ -270,8 +269,9 @@ def test_client_can_be_pickled():
 def test_vendors_are_known_to_pydantic_ai():
     """pydantic-ai knows every vendor's prefix, possibly under an earlier name; for some it asks for a further package."""
     from pydantic_ai.providers import infer_provider_class
-    from redraft.models.registry import VENDORS
+
     from redraft.models.pydantic_ai import VENDOR_ALIASES
+    from redraft.models.registry import VENDORS
 
     known = {}
     for vendor in VENDORS:

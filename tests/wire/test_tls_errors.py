@@ -7,8 +7,8 @@ import re
 from datetime import datetime, timedelta, timezone
 
 import httpx
-import openai
 import pytest
+import vendors
 import trustme
 
 from redraft.errors import ModelUnavailableError
@@ -40,7 +40,7 @@ CERTIFICATES = {
 }
 CLIENTS = {
     "ours": lambda url: Chat("m", url),
-    "openai": lambda url: ClientModel(openai.AsyncOpenAI(base_url=url, api_key="k", http_client=httpx.AsyncClient()), "m"),
+    "openai": lambda url: ClientModel(vendors.openai.AsyncOpenAI(base_url=url, api_key="k", http_client=httpx.AsyncClient()), "m"),
 }
 
 

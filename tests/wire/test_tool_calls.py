@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+import vendors
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import FunctionModel
 
 from redraft import Budget, Judge, Task, refine
 from redraft.graders import Ranker
@@ -332,9 +331,11 @@ async def test_vendors_support_tools():
 
     def answer(messages, info):
         seen.append((messages, info))
-        return ModelResponse(parts=[TextPart("Let me see."), ToolCallPart("search", {"q": "rain"}, "call_1")])
+        return vendors.ModelResponse(
+            parts=[vendors.TextPart("Let me see."), vendors.ToolCallPart("search", {"q": "rain"}, "call_1")]
+        )
 
-    model = ProviderModel(FunctionModel(answer, model_name="fn"))
+    model = ProviderModel(vendors.FunctionModel(answer, model_name="fn"))
     named = {"type": "function", "function": {"name": "search"}}
     reply = await model.complete(Request(TURNS, tools=(SEARCH,), tool_choice=named, is_generation=True))
     assert (reply.text, reply.tool_calls) == ("Let me see.", CALLED)
@@ -346,7 +347,7 @@ async def test_vendors_support_tools():
     )  # fmt: skip
     assert info.model_settings["tool_choice"] == ["search"]
     kinds = [type(p) for m in messages for p in m.parts]
-    assert kinds[1:] == [ToolCallPart, ToolReturnPart]
+    assert kinds[1:] == [vendors.ToolCallPart, vendors.ToolReturnPart]
     (result,) = messages[2].parts
     assert (result.tool_name, result.tool_call_id, result.content) == ("search", "call_1", "yes")
 
@@ -357,10 +358,10 @@ async def test_vendor_tools_reach_the_writer_only():
 
     def answer(messages, info):
         seen.append(info)
-        return ModelResponse(parts=[TextPart("fine")])
+        return vendors.ModelResponse(parts=[vendors.TextPart("fine")])
 
     settings = {"extra_body": {"tools": [SEARCH], "k": 1}, "parallel_tool_calls": True}
-    model = ProviderModel(FunctionModel(answer, model_name="fn"), settings=settings)
+    model = ProviderModel(vendors.FunctionModel(answer, model_name="fn"), settings=settings)
     assert model.tools == (SEARCH,)
     await model.complete(Request(TURNS[:1]))
     assert seen[0].model_settings["extra_body"] == {"k": 1}

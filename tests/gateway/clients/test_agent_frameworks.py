@@ -1,15 +1,8 @@
 """`langchain-openai` and `pydantic-ai`: an agent with two tools is the same through a profile, but for its final text."""
 
-import openai
 import pytest
-from langchain_core.messages import HumanMessage, ToolMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
+import vendors
 from pydantic import BaseModel
-from pydantic_ai import Agent
-from pydantic_ai.messages import ToolCallPart
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from .agents import DRAFT, FINAL, QUESTION, agent_model, to_fahrenheit, weather
 
@@ -26,17 +19,17 @@ class Verdict(BaseModel):
 @pytest.fixture
 async def http():
     """The connections of a test: LangChain and pydantic-ai would share theirs with other event loops."""
-    async with openai.DefaultAsyncHttpxClient() as client:
+    async with vendors.openai.DefaultAsyncHttpxClient() as client:
         yield client
 
 
 def chat_model(gateway, model, **settings):
-    return ChatOpenAI(model=model, base_url=gateway.url, api_key="unused", max_retries=0, **settings)
+    return vendors.ChatOpenAI(model=model, base_url=gateway.url, api_key="unused", max_retries=0, **settings)
 
 
 def agent_for(gateway, model, http, **settings):
-    sdk = openai.AsyncOpenAI(base_url=gateway.url, api_key="unused", http_client=http, max_retries=0)
-    return Agent(OpenAIChatModel(model, provider=OpenAIProvider(openai_client=sdk)), **settings)
+    sdk = vendors.openai.AsyncOpenAI(base_url=gateway.url, api_key="unused", http_client=http, max_retries=0)
+    return vendors.Agent(vendors.OpenAIChatModel(model, provider=vendors.OpenAIProvider(openai_client=sdk)), **settings)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -56,9 +49,9 @@ async def test_langchain_invokes_and_streams(real_gateway, model, http):
 
 
 def langchain_loop(gateway, model, http):
-    tools = {each.__name__: tool(each) for each in (weather, to_fahrenheit)}
+    tools = {each.__name__: vendors.tool(each) for each in (weather, to_fahrenheit)}
     chat = chat_model(gateway, model, http_client=http).bind_tools([*tools.values()])
-    messages, calls = [HumanMessage(QUESTION)], []
+    messages, calls = [vendors.HumanMessage(QUESTION)], []
     while True:
         reply = chat.invoke(messages)
         messages.append(reply)
@@ -66,13 +59,13 @@ def langchain_loop(gateway, model, http):
             return calls, reply.content
         for call in reply.tool_calls:
             calls.append((call["name"], call["args"]))
-            messages.append(ToolMessage(tools[call["name"]].invoke(call["args"]), tool_call_id=call["id"]))
+            messages.append(vendors.ToolMessage(tools[call["name"]].invoke(call["args"]), tool_call_id=call["id"]))
 
 
 def test_an_agent_of_langchain(scripted):
     """The same calls are made, and the final text is refined."""
     scripted.upstream.reset(agent_model)
-    with openai.DefaultHttpxClient() as http:
+    with vendors.openai.DefaultHttpxClient() as http:
         refined_calls, refined = langchain_loop(scripted.gateway, "refine/fast", http)
         passed_calls, passed = langchain_loop(scripted.gateway, "pass/scripted", http)
     assert refined_calls == passed_calls == [("weather", {"city": "Oslo"}), ("to_fahrenheit", {"celsius": 20})]
@@ -96,7 +89,7 @@ async def pydantic_loop(gateway, model, http, *, is_stream):
     else:
         run = await agent.run(QUESTION)
         output = run.output
-    parts = [part for message in run.all_messages() for part in message.parts if isinstance(part, ToolCallPart)]
+    parts = [part for message in run.all_messages() for part in message.parts if isinstance(part, vendors.ToolCallPart)]
     return [(part.tool_name, part.args_as_dict()) for part in parts], output
 
 

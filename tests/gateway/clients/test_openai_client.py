@@ -2,8 +2,8 @@
 
 import json
 
-import openai
 import pytest
+import vendors
 from pydantic import BaseModel
 
 from .agents import DRAFT, FINAL, QUESTION, TOOLS, agent_model, run_tool
@@ -20,8 +20,8 @@ class Verdict(BaseModel):
     is_good: bool
 
 
-def client(gateway, kind=openai.OpenAI, **settings):
-    return kind(base_url=gateway.url, api_key="unused", **{"max_retries": 0, **settings})
+def client(gateway, kind="OpenAI", **settings):
+    return getattr(vendors.openai, kind)(base_url=gateway.url, api_key="unused", **{"max_retries": 0, **settings})
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -43,7 +43,7 @@ def test_a_chat_completion(real_gateway, model):
 async def test_streams_end_with_the_usage_when_it_is_asked_for(real_gateway, model):
     """A stream of an asynchronous client has the role, text, one reason and the usage, in that order."""
     options = {"include_usage": True}
-    async with client(real_gateway, openai.AsyncOpenAI) as sdk:
+    async with client(real_gateway, "AsyncOpenAI") as sdk:
         stream = await sdk.chat.completions.create(model=model, messages=HELLO, stream=True, stream_options=options, max_tokens=32)
         chunks = [chunk async for chunk in stream]
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -113,7 +113,7 @@ def test_models_are_listed_and_found(real_gateway):
         names = {model.id for model in sdk.models.list()}
         assert {"refine/fast", "pass/tiny"} <= names
         assert sdk.models.retrieve("refine/fast").id == "refine/fast"
-        with pytest.raises(openai.NotFoundError):
+        with pytest.raises(vendors.openai.NotFoundError):
             sdk.models.retrieve("refine/unknown")
 
 

@@ -3,9 +3,8 @@
 import asyncio
 import time
 
-import anthropic
-import openai
 import pytest
+import vendors
 
 from .gateway_process import serving
 from .scripted_upstream import NEVER, ScriptedUpstream
@@ -16,11 +15,11 @@ NOTICE_SECONDS = 60
 
 
 def sdk_for(gateway, key="unused", **settings):
-    return openai.OpenAI(base_url=gateway.url, api_key=key, **settings)
+    return vendors.openai.OpenAI(base_url=gateway.url, api_key=key, **settings)
 
 
 def claude_for(gateway, key="unused", **settings):
-    return anthropic.Anthropic(base_url=gateway.root, api_key=key, **settings)
+    return vendors.anthropic.Anthropic(base_url=gateway.root, api_key=key, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +36,9 @@ def guarded(tmp_path_factory):
 @pytest.mark.parametrize("model", ["refine/fast", "pass/scripted"])
 def test_a_wrong_key_is_refused(guarded, model):
     """Both SDKs raise their own errors for a key that does not exist."""
-    with pytest.raises(openai.AuthenticationError), sdk_for(guarded, "rd-unknown") as sdk:
+    with pytest.raises(vendors.openai.AuthenticationError), sdk_for(guarded, "rd-unknown") as sdk:
         sdk.chat.completions.create(model=model, messages=HELLO)
-    with pytest.raises(anthropic.AuthenticationError), claude_for(guarded, "rd-unknown") as sdk:
+    with pytest.raises(vendors.anthropic.AuthenticationError), claude_for(guarded, "rd-unknown") as sdk:
         sdk.messages.create(model=model, messages=HELLO, max_tokens=8)
 
 
@@ -49,13 +48,13 @@ def test_an_exhausted_budget_is_asked_for_once(guarded):
     with sdk_for(guarded, key, max_retries=10) as sdk:
         sdk.chat.completions.create(model="pass/scripted", messages=HELLO)
         before = guarded.count_requests(CHAT, 0)
-        with pytest.raises(openai.APIStatusError) as caught:
+        with pytest.raises(vendors.openai.APIStatusError) as caught:
             sdk.chat.completions.create(model="refine/fast", messages=HELLO)
     assert caught.value.status_code == 402
     assert caught.value.response.headers["x-should-retry"] == "false"
     assert guarded.count_requests(CHAT, before + 1) - before == 1
     before = guarded.count_requests(MESSAGES, 0)
-    with claude_for(guarded, key, max_retries=10) as sdk, pytest.raises(anthropic.APIStatusError) as caught:
+    with claude_for(guarded, key, max_retries=10) as sdk, pytest.raises(vendors.anthropic.APIStatusError) as caught:
         sdk.messages.create(model="refine/fast", messages=HELLO, max_tokens=8)
     assert caught.value.status_code == 402
     assert guarded.count_requests(MESSAGES, before + 1) - before == 1
@@ -66,7 +65,7 @@ def test_a_key_is_for_its_profiles(guarded):
     key = guarded.add_key("narrow", "--profile", "refine/fast")
     with sdk_for(guarded, key) as sdk:
         assert sdk.chat.completions.create(model="refine/fast", messages=HELLO).choices
-        with pytest.raises(openai.PermissionDeniedError):
+        with pytest.raises(vendors.openai.PermissionDeniedError):
             sdk.chat.completions.create(model="pass/scripted", messages=HELLO)
 
 
@@ -77,7 +76,7 @@ def test_a_key_is_for_its_profiles(guarded):
 def test_errors_of_the_model(scripted, model, upstream_status, statuses):
     """An error of the model is not mistaken for one of the client."""
     scripted.upstream.reset(lambda body: (upstream_status, "no", {"Retry-After": "1"}))
-    with sdk_for(scripted.gateway, max_retries=0) as sdk, pytest.raises(openai.APIStatusError) as caught:
+    with sdk_for(scripted.gateway, max_retries=0) as sdk, pytest.raises(vendors.openai.APIStatusError) as caught:
         sdk.chat.completions.create(model=model, messages=HELLO)
     assert caught.value.status_code in statuses
     assert len(scripted.upstream.bodies) == 1
@@ -93,7 +92,7 @@ def test_a_refinement_that_failed_is_not_repeated_by_the_client(scripted, status
         try:
             text = sdk.chat.completions.create(model="refine/fast", messages=HELLO).choices[0].message.content
             assert text == "Too short."  # the best so far
-        except openai.APIStatusError as error:
+        except vendors.openai.APIStatusError as error:
             assert error.response.headers["x-should-retry"] == "false"
     assert scripted.gateway.count_requests(CHAT, before + 1) - before == 1
     assert len(scripted.upstream.bodies) == 2
@@ -104,7 +103,7 @@ def test_a_refinement_that_failed_is_not_repeated_by_the_client(scripted, status
 async def test_a_client_that_leaves_ends_the_work_of_the_model(scripted, model, is_stream):
     """The model notices within a second that nobody waits any more."""
     scripted.upstream.reset(lambda body: NEVER)
-    async with openai.AsyncOpenAI(base_url=scripted.gateway.url, api_key="unused", max_retries=0) as sdk:
+    async with vendors.openai.AsyncOpenAI(base_url=scripted.gateway.url, api_key="unused", max_retries=0) as sdk:
 
         async def read():
             reply = await sdk.chat.completions.create(model=model, messages=HELLO, stream=is_stream)
@@ -137,7 +136,7 @@ def test_a_deadline_without_an_answer(scripted):
     """Without any answer in time the client gets 504, once."""
     scripted.upstream.reset(lambda body: NEVER)
     before = scripted.gateway.count_requests(CHAT, 0)
-    with sdk_for(scripted.gateway, max_retries=5) as sdk, pytest.raises(openai.APIStatusError) as caught:
+    with sdk_for(scripted.gateway, max_retries=5) as sdk, pytest.raises(vendors.openai.APIStatusError) as caught:
         sdk.chat.completions.create(model="refine/slow", messages=HELLO)
     assert caught.value.status_code == 504
     assert scripted.gateway.count_requests(CHAT, before + 1) - before == 1

@@ -1,0 +1,62 @@
+"""A table whose rows are one test.
+
+pytest needs 2 ms for each test, most of them where a worker reports to the process that counts: more than most rows of a table take.
+`each_row` is written as `pytest.mark.parametrize`, and each row that fails is named. It is for rows that take milliseconds and share
+nothing: their test has no fixtures, and no row has marks.
+"""
+
+from contextlib import contextmanager
+from functools import wraps
+from inspect import Signature, iscoroutinefunction
+
+import pytest
+
+
+def each_row(names, rows, ids=None):
+    """Call the function for each row, and fail if it failed for any."""
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+    table = [dict(zip(names, row if len(names) > 1 else (row,), strict=True)) for row in rows]
+    ids = ids if ids is None or callable(ids) else list(ids)
+    assert table, "a table without rows tests nothing"
+
+    def decorate(function):
+        if iscoroutinefunction(function):
+
+            async def test():
+                with all_reported(table, ids) as row_reported:
+                    for place, row in enumerate(table):
+                        with row_reported(place):
+                            await function(**row)
+        else:
+
+            def test():
+                with all_reported(table, ids) as row_reported:
+                    for place, row in enumerate(table):
+                        with row_reported(place):
+                            function(**row)
+
+        wraps(function)(test)
+        test.__signature__ = Signature()  # pytest finds no fixtures
+        return test
+
+    return decorate
+
+
+@contextmanager
+def all_reported(table, ids):
+    """Give a context for each row, and raise all that was raised in these."""
+    failures = []
+
+    @contextmanager
+    def row_reported(place):
+        try:
+            yield
+        except (Exception, pytest.fail.Exception) as error:
+            values = list(table[place].values())
+            name = "-".join(str(ids(value)) for value in values) if callable(ids) else ids[place] if ids else ascii(values)
+            error.add_note(f"in row {place}, {name[:300]}")
+            failures.append(error)
+
+    yield row_reported
+    if failures:
+        raise BaseExceptionGroup(f"{len(failures)} of {len(table)} rows fail", failures)
