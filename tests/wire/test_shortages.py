@@ -225,7 +225,7 @@ async def test_no_shortage_lets_another_model_answer():
 def test_a_gateway_asks_its_client_to_wait(describe):
     """It is no fault of the model, whose answer would be a 502."""
     error = describe(ShortageError("no room"))
-    assert (error.status, error.code, error.reply_headers["retry-after"]) == (503, "overloaded", "6")
+    assert (error.status, error.code, error.reply_headers["retry-after"]) == (503, "overloaded", "5")
 
 
 def test_clients_of_other_packages_tell_a_shortage():
