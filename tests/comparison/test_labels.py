@@ -188,6 +188,17 @@ def test_labels_that_can_be_read_once(tmp_path):
     assert report.people.estimate.labels == 50
 
 
+def test_labels_that_cannot_be_read_are_counted(tmp_path):
+    """A labelled row that is no JSON is left out, and told."""
+    a, b, truth = world(3)
+    (path := tmp_path / "people.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in label_rows(truth, list(truth)[:50], "random")) + "{no JSON\n"
+    )
+    report = compare_sync(a, b, labels=path)
+    assert (report.people.estimate.labels, report.unused_labels) == (50, {"unreadable": 1})
+    assert "left out: 1 label unreadable" in report.summary()
+
+
 @pytest.mark.slow
 def test_graders_are_compared_on_the_random_rows(tmp_path, monkeypatch, capsys):
     """Agreement on rows that were chosen because graders disagree there is not the agreement on all rows."""

@@ -337,7 +337,7 @@ class ComparisonReport:
             (self.unscored_a, f"without a score in {self.a}"),
             (self.unscored_b, f"without a score in {self.b}"),
             (len(self.skipped), "unreadable"),
-            *((n, f"labels {reason}") for reason, n in self.unused_labels.items()),
+            *((n, f"{'label' if n == 1 else 'labels'} {reason}") for reason, n in self.unused_labels.items()),
         )
         left_out = ", ".join(f"{n:,} {what}" for n, what in counts if n)
         worst = self.worst_case
