@@ -6,6 +6,7 @@ import math
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -257,6 +258,40 @@ def test_writes_of_one_transaction_keep_their_order(tmp_path):
         journal.mark_seen("r", ["row-1"])
         other.execute("ROLLBACK")
         assert {id: row.position for id, row in journal.rows_by_id("r", ["row-0", "row-1"]).items()} == {"row-1": 7}
+
+
+READERS = {  # each returns the number of the write that it sees
+    "runs": lambda journal, n: journal.runs()[0].metadata["n"],
+    "run": lambda journal, n: journal.run("r").metadata["n"],
+    "metadata": lambda journal, n: journal.metadata("r")["n"],
+    "counts": lambda journal, n: journal.run("r").counts["done"] - 1,
+    "rows_by_id": lambda journal, n: journal.rows_by_id("r", [str(n)])[str(n)].position,
+    "trace": lambda journal, n: int(journal.trace("r", str(n)).records[-1].text),
+    "traces": lambda journal, n: [info.position for info, _ in journal.traces("r")][-1],
+    "row_states": lambda journal, n: max(position for position, _, _ in journal.row_states("r").values()),
+    "number of replies": lambda journal, n: len(journal.response_cache) - 1,
+    "keys of replies": lambda journal, n: int([*journal.response_cache][-1], 16),
+    "reply": lambda journal, n: int(journal.response_cache[f"{n:064x}"].text),
+}
+
+
+def test_what_is_read_has_what_was_written_before(tmp_path):
+    """Whatever is read, it has also what is not committed yet, here since another program locks the file for a moment."""
+    path = make_journal(tmp_path / "j", rows=0)
+    seen_by = {}
+    with Journal(path) as journal, closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        for n, (name, read) in enumerate(READERS.items()):
+            other.execute("BEGIN IMMEDIATE")
+            journal.update_run("r", n=n)
+            journal.begin_row("r", str(n), n, "k", {}, HEADER)
+            journal.append_records("r", str(n), 0, [record(0, str(n))])
+            journal.finish_row("r", str(n), "done", {})
+            journal.response_cache[f"{n:064x}"] = Reply(str(n))
+            unlock = threading.Timer(0.02, other.execute, ["ROLLBACK"])
+            unlock.start()
+            seen_by[name] = read(journal, n)
+            unlock.join()
+    assert seen_by == {name: n for n, name in enumerate(READERS)}
 
 
 async def test_postponed_row_is_written_with_its_next_change_or_after_a_moment(tmp_path, monkeypatch):
