@@ -13,6 +13,7 @@ from redraft.core.records import Candidate, Comparison, Failure, Outcome
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import BadResponseError, ContextLengthError
 from redraft.protocols import Reply
+from redraft.runs.progress import BatchProgress
 from redraft.runs.report import ReportBuilder
 from redraft.runs.row_result import EMPTY_COLUMNS, RowResult, row_result
 from redraft.storage.journal import Journal
@@ -217,12 +218,13 @@ def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
             "d": (1, 8_000_000, 8.0, []),
         }
     )
-    for report, usage, amount in ((paid, (15, 1, 0), 31.654516), (cached, (3, 0, 11), 24.0)):
+    for report, usage, amount, saved in ((paid, (15, 1, 0), 31.654516, 0.0), (cached, (3, 0, 11), 24.0, 0.654516)):
         used = report.usage
         assert (used.calls, used.retried_calls, used.cached_calls) == usage
         assert (used.tokens, used.cost) == (round(amount * 1e6), pytest.approx(amount))
         assert (used.answer_tokens, used.answer_cost) == (654_516, pytest.approx(0.654516))
         data = report.as_data()
+        assert data["cache_savings"] == report.cache_savings == pytest.approx(saved)
         names = ("calls", "retried_calls", "cached_calls", "tokens", "cost")
         assert tuple(data[name] for name in names) == (*usage, used.tokens, used.cost)
         assert [tuple(row.values()) for row in data["by_iteration"]] == [
@@ -237,6 +239,30 @@ def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
         ["1", "2", "+0.250", "3", "0.0044", "0.06", "0.000088"],
         ["2", "1", "+0.000", "2", "0.65", "–", "–"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("usage", "saved"),
+    [
+        (Usage(), 0.0),
+        (Usage(2, 10, 10, cost=0.25, answer_cost=0.125), 0.0),
+        (Usage(2, None, None, cost=None), 0.0),
+        (Usage(cached_calls=2, answer_cost=0.75), 0.75),
+        (Usage(cached_calls=2, answer_cost=None), None),
+        (Usage(1, 10, 10, cached_calls=2, cost=0.25, answer_cost=0.75), 0.5),
+        (Usage(1, None, None, cached_calls=2, cost=None, answer_cost=0.75), None),
+        (Usage(2, 10, 10, cached_calls=2, retried_calls=1, cost=0.25, answer_cost=0.75), None),
+        (Usage(1, 10, 10, cached_calls=1, cost=0.75, answer_cost=0.5), 0.0),
+    ],
+)
+def test_what_the_cache_saves_in_a_step(usage, saved):
+    """What its answers cost when they were made; unknown is not 0, and what is saved in one step does not hide what is unknown."""
+    assert usage.cached_cost == saved
+    progress = BatchProgress()
+    for each in (Usage(cached_calls=1, answer_cost=1.0), usage, Usage(1, 10, 10, cost=8.0), Usage(cached_calls=1, answer_cost=2.0)):
+        progress.add_usage(each)
+    assert progress.cache_savings == (None if saved is None else 3.0 + saved)
+    assert progress.usage.calls == usage.calls + 1
 
 
 def result_of(*iterations, **columns):
