@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import ScriptedModel, Task, refine
-from redraft.protocols import RateLimitStatus, Reply
-from redraft.core.records import Candidate
+from redraft.protocols import RateLimitStatus, Reply, TokenLogprobs
+from redraft.core.records import Candidate, ToolCall
 from redraft.usage import Usage
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
@@ -204,6 +204,15 @@ REPLIES = [
     Reply("a", Usage(2, 3, 4, 0, 1, 0.5), "tool_calls", "because"),
     Reply("a", Usage(1, None, None, cost=None), None),
     Reply("", Usage(cached_calls=1)),
+    Reply(
+        "a",
+        Usage(2, 3, 4, 5, 1, 0.5, 7, 0.25),
+        "length",
+        "because",
+        tool_calls=(ToolCall("search", "{}", "call_1"), ToolCall("read", '{"n": 1}', "call_2")),
+        reasoning_form="block",
+        token_logprobs=(TokenLogprobs("a", (("a", -0.25), ("b", -1.5))), TokenLogprobs("é", ())),
+    ),
 ]
 
 
