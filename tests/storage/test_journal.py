@@ -303,6 +303,44 @@ def test_what_is_read_has_what_was_written_before(tmp_path):
     assert seen_by == {name: n for n, name in enumerate(READERS)}
 
 
+def test_what_was_written_just_before_is_deleted_too(tmp_path, monkeypatch):
+    """A row that is not committed yet does not return after it, or its run, was deleted, nor in the next run of the same name."""
+    monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
+    deletions = {
+        "rows": lambda journal: journal.delete("r", ["late"]),
+        "erased rows": lambda journal: journal.erase("r", ["late"]),
+        "run": lambda journal: journal.delete("r"),
+    }
+    path = make_journal(tmp_path / "j", rows=0)
+    for what, delete in deletions.items():
+        with Journal(path) as journal:
+            journal.begin_row("r", "late", 7, "k", {}, HEADER, postpone=True)
+            delete(journal)
+            journal.update_run("r", what=what)
+        with Journal(path) as journal:
+            assert (what, journal.row_ids("r"), [*journal.traces("r", 0)]) == (journal.metadata("r")["what"], [], [])
+
+
+async def test_who_writes_much_waits_for_commits(tmp_path, monkeypatch):
+    """Not while little is queued; once much is, until it is committed."""
+    monkeypatch.setattr("redraft.storage.database.LONG_QUEUE", 3)
+    path = make_journal(tmp_path / "j", rows=0)
+    with Journal(path) as journal, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for n in range(1000):
+            journal.update_run("r", n=n)
+            wait = asyncio.ensure_future(journal.wait_for_room())
+            await asyncio.sleep(0)
+            if not wait.done():
+                break
+            await wait
+        assert 3 <= n < 999
+        other.execute("ROLLBACK")
+        await wait
+        with Journal(path, read_only=True) as reader:
+            assert reader.metadata("r")["n"] == n
+
+
 async def test_postponed_row_is_written_with_its_next_change_or_after_a_moment(tmp_path, monkeypatch):
     """It is read at once in this process, and closing writes it."""
     monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
