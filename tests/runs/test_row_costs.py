@@ -443,6 +443,23 @@ def test_whether_a_run_can_be_resumed(figures, is_resumable):
     assert report.resumable is report.as_data()["resumable"] is is_resumable
 
 
+def test_the_rate_is_that_of_the_last_30_seconds(monkeypatch):
+    """Rows of an earlier run do not count; at the end it is that of the whole run."""
+    now = [100.0]
+    monkeypatch.setattr("redraft.runs.progress.monotonic", lambda: now[0])
+    progress, row, seen = BatchProgress(total=20, started_at=100.0), result_of((0.5, 1, 1.0)), []
+    for at in (104.0, 110.0, 120.0, 136.0, 140.0):
+        now[0] = at
+        progress.count(row, reused=False)
+        seen.append(progress.rows_per_s)
+        progress.count(row, reused=True)
+    assert seen == [None, 2 / 10, 3 / 20, 2 / 26, 3 / 30]
+    now[0] = 180.0
+    assert (progress.rows_per_s, progress.eta) == (3 / 70, 10 / (3 / 70))
+    progress.finish()
+    assert (progress.rows_per_s, progress.seconds) == (5 / 80, 80.0)
+
+
 MUST = PanelGrader("must", must=True, model_free=True)
 CHANGES = {  # the scores of answers, and whether each keeps the must -> improved, worse
     "higher": ([(0.5, 1), (0.75, 1)], (True, False)),
