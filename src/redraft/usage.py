@@ -17,7 +17,8 @@ from typing import Any, Protocol, Self
 from .slot_init import init_by_slots
 
 
-def _add_optional(a: float | None, b: float | None) -> Any:
+def add_optional(a: float | None, b: float | None) -> Any:
+    """Return the sum; None if a part is unknown."""
     return None if a is None or b is None else a + b
 
 
@@ -51,20 +52,29 @@ class Usage:
             return self if other is NO_USAGE else other
         return Usage(
             self.calls + other.calls,
-            _add_optional(self.input_tokens, other.input_tokens),
-            _add_optional(self.output_tokens, other.output_tokens),
+            add_optional(self.input_tokens, other.input_tokens),
+            add_optional(self.output_tokens, other.output_tokens),
             self.cached_calls + other.cached_calls,
             self.retried_calls + other.retried_calls,
-            _add_optional(self.cost, other.cost),
-            _add_optional(self.answer_tokens, other.answer_tokens),
-            _add_optional(self.answer_cost, other.answer_cost),
+            add_optional(self.cost, other.cost),
+            add_optional(self.answer_tokens, other.answer_tokens),
+            add_optional(self.answer_cost, other.answer_cost),
         )
 
     @property
     def tokens(self) -> int | None:
         """Input and output tokens together."""
-        both: int | None = _add_optional(self.input_tokens, self.output_tokens)
+        both: int | None = add_optional(self.input_tokens, self.output_tokens)
         return both
+
+    @property
+    def cached_cost(self) -> float | None:
+        """Cost in USD, when they were made, of the answers from a cache; unknown if other calls of the same sum were repeated."""
+        if not self.cached_calls:
+            return 0.0
+        if self.answer_cost is None or self.cost is None or self.retried_calls:
+            return None
+        return max(0.0, self.answer_cost - self.cost)
 
     def with_cost(self, cost: float | None) -> Usage:
         """Return the usage with another cost."""

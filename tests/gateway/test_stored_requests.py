@@ -160,41 +160,47 @@ def test_content_in_the_log_only_if_asked(tmp_path, upstream):
     assert b"\x1b" not in b"".join(gateway.log) and SECRET.encode() not in b"".join(gateway.log)
 
 
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream, is_stream):
-    """What a client has received is in the journal, whatever happens to the gateway in the next moment."""
-    with served(tmp_path, upstream.port) as gateway:
-        body = {"model": "refine/full", "messages": [{"role": "user", "content": "private prompt"}], "stream": is_stream}
-        request = urllib.request.Request(gateway.url + "/v1/chat/completions", json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            while b"words here" not in (line := reply.readline()):
-                assert line
-            gateway.end(signal.SIGKILL)
-    trace = find_stored_request(tmp_path / "data", reply.headers["x-redraft-trace-id"]).trace
-    assert trace.best.text == "three words here"
-    assert trace.score == 1
+def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream):
+    """What a client has received is in the journal, whatever happens to the gateway in the next moment, also the second time."""
+    received = []
+    for is_stream in (False, True):
+        with served(tmp_path, upstream.port) as gateway:
+            body = {"model": "refine/full", "messages": [{"role": "user", "content": "private prompt"}], "stream": is_stream}
+            request = urllib.request.Request(gateway.url + "/v1/chat/completions", json.dumps(body).encode())
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                while b"words here" not in (line := reply.readline()):
+                    assert line
+                gateway.end(signal.SIGKILL)
+        received.append(reply.headers["x-redraft-trace-id"])
+    for trace_id in received:
+        trace = find_stored_request(tmp_path / "data", trace_id).trace
+        assert (trace.best.text, trace.score) == ("three words here", 1)
 
 
 def test_no_outcome_without_its_trace_after_kill_9(tmp_path, upstream):
-    """Killed while another program locks the journal, the gateway has not recorded how requests with texts ended, but the others."""
+    """Killed while another program locks the journal, the gateway has not recorded how requests with texts ended, but the others.
+
+    The next gateway does, and what it finds is as it was after another kill of the same kind.
+    """
     upstream.answer = lambda messages, n: 400 if messages[-1]["content"] == "refuse" else "three words here"
-    data = tmp_path / "data"
-    with served(tmp_path, upstream.port, 'store = "full"') as gateway:
-        earlier = [gateway.ask("pass/m")[0], gateway.ask("refine/full")[0]]
-        assert wait_until(lambda: outcomes(data).keys() >= {*earlier} and None not in outcomes(data).values())
-        with closing(sqlite3.connect(data / "gateway.journal", isolation_level=None)) as lock:
-            lock.execute("BEGIN IMMEDIATE")
-            gateway.ask("pass/m")
-            with pytest.raises(urllib.error.HTTPError, match="400"):
-                gateway.ask("refine/full", "refuse")
-            last, _ = gateway.ask("pass/m", store=False)
-            assert wait_until(lambda: outcomes(data).get(last))
-            gateway.end(signal.SIGKILL)
-        found = outcomes(data)
-    assert sorted(map(str, found.values())) == ["None", "None", "answered", "answered", "answered"]
-    assert {find_stored_request(data, id).trace for id, outcome in found.items() if outcome is None} == {None}
+    data, earlier = tmp_path / "data", []
+    for kills in (1, 2):
+        with served(tmp_path, upstream.port, 'store = "full"') as gateway:
+            earlier += [gateway.ask("pass/m")[0], gateway.ask("refine/full")[0]]
+            assert wait_until(lambda: outcomes(data).keys() >= {*earlier} and None not in outcomes(data).values())
+            with closing(sqlite3.connect(data / "gateway.journal", isolation_level=None)) as lock:
+                lock.execute("BEGIN IMMEDIATE")
+                gateway.ask("pass/m")
+                with pytest.raises(urllib.error.HTTPError, match="400"):
+                    gateway.ask("refine/full", "refuse")
+                last, _ = gateway.ask("pass/m", store=False)
+                assert wait_until(lambda last=last: outcomes(data).get(last))
+                gateway.end(signal.SIGKILL)
+            found = outcomes(data)
+        assert sorted(map(str, found.values())) == ["None"] * 2 + ["answered"] * 3 * kills + ["interrupted"] * 2 * (kills - 1)
+        assert {find_stored_request(data, id).trace for id, outcome in found.items() if outcome is None} == {None}
     RequestStore(data).close()
-    assert sorted(outcomes(data).values()) == ["answered"] * 3 + ["interrupted"] * 2
+    assert sorted(outcomes(data).values()) == ["answered"] * 6 + ["interrupted"] * 4
     assert all(find_stored_request(data, id).trace for id in earlier)
 
 

@@ -529,6 +529,41 @@ async def test_a_run_resumed_with_a_larger_budget_may_be_interrupted(tmp_path, r
     assert (await go(rows, output, model, **given)).usage.calls == 0
 
 
+class HeldWriter(Writer):
+    """Writes until it is held; then its calls never return."""
+
+    is_held, waiting = False, 0
+
+    async def complete(self, request):
+        if self.is_held:
+            self.waiting += 1
+            await asyncio.Event().wait()
+        return await super().complete(request)
+
+
+async def test_a_row_that_a_larger_budget_continues_is_open_with_its_old_result(tmp_path):
+    """So a run that is killed in the meantime has the old result, and continues the row."""
+    rows, output, model = tmp_path / "rows.jsonl", tmp_path / "out.jsonl", HeldWriter()
+    rows.write_text("".join(json.dumps({"id": f"r{n}", "prompt": f"row {n} please"}) + "\n" for n in range(6)))
+    await go(rows, output, model, budget=Budget(calls=15), learn=False)
+    best = {row["id"]: row["best"] for row in lines(output)}
+    stopped = {row["id"] for row in lines(output) if row["stop"] == "gain"}
+    model.is_held = True
+    settings = {"max_iterations": 6, "patience": 6, "target_score": 0.97, "min_expected_gain": 0.001, "max_in_flight": 2}
+    going = BatchRun.from_arguments(rows, output, model, quality_judge, budget=Budget(calls=100), learn=False, **settings)
+    work = asyncio.ensure_future(going.go())
+    while model.waiting < 2 and not work.done():
+        await asyncio.sleep(0)
+    with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
+        found = journal.rows_by_id("out-jsonl", sorted(best))
+    assert {id: info.result["columns"]["best"] for id, info in found.items()} == best
+    under_way = {id for id, info in found.items() if info.status == "open"}
+    assert under_way <= stopped and len(under_way) == 2
+    going.stop(now=True)
+    await work
+    assert {row["id"]: row["best"] for row in lines(output)}.items() <= best.items()
+
+
 @pytest.mark.slow
 async def test_shards_resume_with_a_larger_budget(tmp_path, rows, monkeypatch):
     """Rows that ended by the price are dispatched again."""

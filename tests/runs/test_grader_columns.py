@@ -39,6 +39,15 @@ def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def test_responses_are_graded_as_they_are(tmp_path):
+    """The built-in editor, which could repair one for nothing, does not; nor do settings of a refinement that are given."""
+    rows = [{"id": "0", "prompt": "q", "response": "hello"}, {"id": "1", "prompt": "q", "response": "HI"}]
+    for settings in ({}, {"editor": True, "max_iterations": 5}):
+        report = batch_sync(rows, tmp_path / f"{len(settings)}.jsonl", None, "uppercase", mode="grade", **settings)
+        found = [(row["best"], row["best_score"], row["iterations"]) for row in read(tmp_path / f"{len(settings)}.jsonl")]
+        assert (found, report.improved) == ([("hello", 0.0, 0), ("HI", 1.0, 0)], 0)
+
+
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
 def test_every_row_has_the_columns_of_every_grader(tmp_path, suffix):
     """An unknown score is null, or empty in CSV; the second run makes no call and writes the same."""

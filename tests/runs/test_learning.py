@@ -16,7 +16,7 @@ from redraft.quality.diagnosis import scores_to_show
 from redraft.quality.fit import PriorsFit, fit_with_errors, lift
 from redraft.quality.priors import Priors
 from redraft.runs.learning import LearnedValue, LearnedPriors, evenly_chosen
-from redraft.storage.priors_store import PriorsStore
+from redraft.storage.priors_store import PriorsKey, PriorsStore
 
 
 async def judge(text, model):
@@ -90,6 +90,48 @@ def test_it_learns_the_noise_and_says_how_many_scores_it_takes(noise):
     learned = Bench(noise=noise, level=0.5).calibrate(calls=200, tasks=40)
     assert learned.noise.value == pytest.approx(noise, abs=0.05)
     assert f"about {scores_to_show(0.1, learned.noise.value)} scores of each show a difference of 0.1" in learned.summary()[1]
+
+
+def test_what_was_learned_as_lines_and_as_data():
+    """To the digit; without a second score, without a drift, and without a key nothing is said of them."""
+    values = {
+        "noise": LearnedValue(0.25, 0.03125, 0.125, 0.25),
+        "level": LearnedValue(0.5, 0.0625, 0.625, 0.53125),
+        "lift": LearnedValue(-0.25, 0.0625, 0.125, -0.25),
+    }
+    key = PriorsKey("0123456789abcdef", "m", ("judge",), ("f",))
+    drift = LearnedValue(0.125, 0.0625, 0.0, 0.0625)
+    learned = LearnedPriors(Priors(), tasks=1, usage=redraft.Usage(1200, 3, 4, cost=0.5), key=key, drift=drift, **values)
+    assert learned.summary() == [
+        "learned from 1 task, 1,200 calls",
+        "noise 0.25 +- 0.03 (shipped 0.12): about 49 scores of each show a difference of 0.1 between two texts",
+        "level 0.50 +- 0.06 (used: 0.53, shipped 0.62): the mean quality of first drafts",
+        "lift -0.25 +- 0.06 (shipped 0.12): what a refinement adds to a first draft; refining hurts",
+        "drift 0.12 +- 0.06 (used: 0.06, shipped 0.00): what the judge adds to a refinement, by people's labels",
+    ]
+    assert learned.as_data() == {
+        "priors": Priors().to_dict(),
+        "noise": {"value": 0.25, "error": 0.03125, "shipped": 0.125, "used": 0.25},
+        "level": {"value": 0.5, "error": 0.0625, "shipped": 0.625, "used": 0.53125},
+        "lift": {"value": -0.25, "error": 0.0625, "shipped": 0.125, "used": -0.25},
+        "drift": {"value": 0.125, "error": 0.0625, "shipped": 0.0, "used": 0.0625},
+        "refining": "hurts",
+        "tasks": 1,
+        "calls": 1200,
+        "tokens": 7,
+        "cost": 0.5,
+        "for": {"key": "0123456789abcdef", "model": "m", "graders": ["judge"], "fingerprints": ["f"]},
+    }
+    values["noise"] = LearnedValue(0.125, None, 0.125, 0.125)
+    values["lift"] = LearnedValue(0.125, 0.0625, 0.125, 0.125)  # less than 1.96 errors
+    nothing = LearnedPriors(Priors(), tasks=2, **values)
+    assert nothing.summary() == [
+        "learned from 2 tasks, 0 calls",
+        "noise 0.12 (shipped 0.12): no text was scored twice, so nothing was learned",
+        "level 0.50 +- 0.06 (used: 0.53, shipped 0.62): the mean quality of first drafts",
+        "lift 0.12 +- 0.06 (shipped 0.12): what a refinement adds to a first draft; refining helps",
+    ]
+    assert (nothing.as_data()["for"], "drift" in nothing.as_data(), nothing.as_data()["calls"]) == (None, False, 0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft import Feedback, Result
+from redraft import Feedback, Result, Task
+from redraft.core.records import Candidate
+from redraft.core.trace import PanelGrader, Trace
 from redraft.session import Session
 from redraft.protocols import Reply
 from redraft.quality.priors import Priors
@@ -467,6 +469,51 @@ async def test_no_second_look_where_nothing_would_be_learned(tmp_path, rows, cal
     report = await run.go()
     assert not any("calibrating" in line for line in said)
     assert (report.second_looks, report.usage.calls) == (0, 2 * report.rows)
+
+
+RULE, MUST = PanelGrader("rule", model_free=True), PanelGrader("must", must=True)
+J, K, THRICE = PanelGrader("j"), PanelGrader("k"), PanelGrader("thrice", repeats=3)
+
+
+@pytest.mark.parametrize(
+    ("panel", "tasks", "rows", "looks"),
+    [
+        ([J], 0, 64, range(0, 64, 4)),
+        ([J, K, RULE], 63, 1000, range(0, 64, 4)),
+        ([J], 0, 63, range(0)),
+        ([J], 64, 1000, range(0)),
+        ([J, THRICE], 0, 1000, range(0)),
+        ([RULE], 0, 1000, range(0)),
+        ([RULE, MUST], 0, 1000, range(0)),  # a must has no share in the score
+        ([J, PanelGrader("must", must=True, repeats=3)], 0, 1000, range(0, 64, 4)),
+    ],
+)
+def test_which_rows_get_a_second_look(panel, tasks, rows, looks):
+    """Every fourth of the first 64, if judges grade once, and fewer than 64 tasks are known."""
+    assert online_priors.second_look_rows(panel, Priors(tasks=tasks), rows) == looks
+
+
+@pytest.mark.parametrize(
+    ("grades", "looks"),
+    [
+        ([], 0),
+        ([(0, "j")], 0),
+        ([(0, "j"), (0, "j")], 1),
+        ([(0, "j"), (0, "j"), (0, "j")], 1),
+        ([(0, "j"), (1, "j"), (1, "j")], 0),
+        ([(0, "j"), (0, "j"), (0, "k"), (0, "k")], 2),
+        ([(0, "j"), (0, "k"), (0, "k"), (1, "j")], 1),
+        ([(0, "thrice")] * 3, 0),
+        ([(0, "thrice")] * 4, 1),
+        ([(0, "rule")] * 2 + [(0, "must")] * 2, 0),
+    ],
+)
+def test_how_many_second_looks_a_row_has_had(grades, looks):
+    """The judges of its score that graded the first answer more often than they grade every answer."""
+    texts = (Candidate(0, "a"), Candidate(1, "b", 0, role="refine"))
+    feedback = [Feedback(0.5, candidate=id, grader=name, repeat=n) for n, (id, name) in enumerate(grades)]
+    trace = Trace(Task("t"), (J, K, THRICE, RULE, MUST), (*texts, *feedback))
+    assert online_priors.second_looks_in(trace) == looks
 
 
 @pytest.mark.parametrize("some", [6, 14, 40])

@@ -7,7 +7,7 @@ import pytest
 from redraft import Budget
 from redraft.quality.priors import Priors
 from redraft.errors import ConfigError
-from redraft.graders import Checklist, Jury, Pairwise
+from redraft.graders import Checklist, Jury, Pairwise, Reward
 from redraft.runs import BatchRun
 
 from .test_online_priors import Writer, digit_judge
@@ -19,6 +19,11 @@ def table(path, n=20, **columns):
     rows = ({"id": f"r{i}", "prompt": PROMPT, **columns} for i in range(n))
     path.write_text("".join(json.dumps({name: f"{text} {i}" for name, text in row.items()}) + "\n" for i, row in enumerate(rows)))
     return path
+
+
+async def second_judge(text, model):
+    """Another judge with one call."""
+    return len(await model(f"Grade that: {text}")) / 100
 
 
 def run_of(folder, rows, graders=digit_judge, **given):
@@ -90,6 +95,38 @@ async def test_the_estimate_is_bounded_by_the_budget(tmp_path, limits):
     name = "cost" if what == "usd" else what
     assert getattr(told, name)[1] == limit
     assert getattr(told.expected, name) <= limit
+
+
+DRAFT, GRADE = (10, 300), (10 + 300 + 300, 250)  # tokens read and written: of 40 letters, of an answer, and of a judge
+FIGURES = {
+    "drafts": ({}, "", [DRAFT, GRADE]),
+    "short drafts": ({"max_tokens": 100}, "", [(10, 100), (10 + 100 + 300, 250)]),
+    "drafts and responses": ({}, "half", [(10, 20), (10 + 20 + 300, 250), (10 + 20 + 300, 250)]),
+    "responses": ({"mode": "grade"}, "all", [(10 + 20 + 300, 250)] * 2),
+    "long responses": ({"mode": "grade", "max_tokens": 15}, "all", [(10 + 15 + 300, 250)] * 2),
+    "two judges": ({"graders": [digit_judge, second_judge]}, "", [DRAFT, GRADE, GRADE]),
+    "a jury": ({"graders": Jury([digit_judge, second_judge, lambda text: 0.5])}, "", [DRAFT, GRADE, GRADE]),
+    "a model of scores": ({"graders": Reward("http://127.0.0.1:9/classify#r")}, "", [DRAFT, (10 + 300, 0)]),
+    "computed": ({"graders": "words:5-9"}, "", [DRAFT]),
+}
+
+
+@pytest.mark.parametrize(("settings", "responses", "calls"), FIGURES.values(), ids=FIGURES)
+async def test_the_estimate_without_refinements_is_a_sum_of_calls(tmp_path, settings, responses, calls):
+    """Of 4 bytes a token, and what a draft or a verdict usually has; responses are as long as they are."""
+    rows = [
+        {"prompt": "p" * 40, **({"response": "r" * 80} if responses == "all" or (responses and n % 2) else {})} for n in range(20)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"max_iterations": 0, "prices": {"writer": (1.0, 2.0)}, **settings}
+    if given.get("mode") == "grade":
+        del given["max_iterations"]
+    told = await run_of(tmp_path, tmp_path / "rows.jsonl", given.pop("graders", digit_judge), **given).prepare()
+    rows_with_call = 10 if responses else 20
+    read, written = (rows_with_call * sum(each[which] for each in calls) for which in (0, 1))
+    assert (told.expected.calls, told.expected.tokens) == (rows_with_call * len(calls), read + written)
+    if settings.get("graders") is None:
+        assert told.expected.cost == pytest.approx((read + 2 * written) / 1e6)
 
 
 async def test_unknown_estimates_are_none(tmp_path):

@@ -61,17 +61,21 @@ def graded(n):
 def test_processes_give_the_result_of_one(tmp_path, serve, processes):
     """The output and the journal are the same, and so are the figures of the report. A finished run starts no process."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.02)
-    one = go(rows, tmp_path / "a.jsonl", server.model, **PLAIN)
+    given = {**PLAIN, "prices": {"m": (976.5625, 976.5625)}}  # 2**-10 USD a token: sums are exact in any order
+    one = go(rows, tmp_path / "a.jsonl", server.model, **given)
     begun = server.lines()
-    many = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **PLAIN)
+    many = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **given)
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
     assert journal_content(tmp_path / "b.jsonl.journal", "b-jsonl") == journal_content(tmp_path / "a.jsonl.journal", "a-jsonl")
     assert (many.done, many.reused, many.usage, many.uplift) == (one.done, 0, one.usage, pytest.approx(one.uplift))
     assert shard_journals(tmp_path / "b.jsonl.journal") == []
     assert calls_by_hash(server.entries(begun)).keys() == calls_by_hash(server.entries()[:begun]).keys()
     begun = server.lines()
-    again = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **PLAIN)
+    again = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **given)
     assert (again.reused, server.lines()) == (30, begun)
+    cached = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, min_delta=0.02, **given)  # the rows are redone
+    assert (cached.reused, cached.usage.calls, cached.cache_savings) == (0, 0, cached.usage.answer_cost)
+    assert cached.cache_savings > 0 == many.cache_savings == again.cache_savings
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from redraft.models import Chat
 from redraft.models.openai_batches import BatchClient, parse_result_line
 from redraft.models.functions import ScriptedModel
 from redraft.runs import EndpointLimits, BatchRun, batch_sync
+from redraft.runs.executors.provider_batch import BatchedModel
 from redraft.storage.journal import Journal
 
 from .killing import ending, kill_at, serving, start, until, write_rows
@@ -114,6 +115,15 @@ async def test_the_code_of_answers_is_run_as_in_a_local_run(tmp_path_factory, tm
     assert {0, 1} >= {best for _, best in scores} and 1 in {best for _, best in scores}
     assert report.failed == local.failed == 0 and any(first < best for first, best in scores)
     assert "live" not in server.counts()
+
+
+def test_a_batched_model_is_known_as_its_chat_model():
+    """Its price, its cache and its spans depend on what it says of itself."""
+    tool = {"type": "function", "function": {"name": "search"}}
+    chat = Chat("m", "http://127.0.0.1:9/v1", extra_body={"tools": [tool], "tool_choice": "required"})
+    batched = BatchedModel(chat, chat.complete)
+    for name in ("name", "identity", "base_url", "tools", "tool_choice"):
+        assert getattr(batched, name) == getattr(chat, name) not in (None, "", ()), name
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from redraft.core.records import Candidate, Comparison, Failure, Outcome
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import BadResponseError, ContextLengthError
 from redraft.protocols import Reply
-from redraft.runs.report import ReportBuilder
+from redraft.runs.progress import BatchProgress
+from redraft.runs.report import BatchReport, ReportBuilder
 from redraft.runs.row_result import EMPTY_COLUMNS, RowResult, row_result
 from redraft.storage.journal import Journal
 from redraft.usage import Usage
@@ -217,12 +218,13 @@ def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
             "d": (1, 8_000_000, 8.0, []),
         }
     )
-    for report, usage, amount in ((paid, (15, 1, 0), 31.654516), (cached, (3, 0, 11), 24.0)):
+    for report, usage, amount, saved in ((paid, (15, 1, 0), 31.654516, 0.0), (cached, (3, 0, 11), 24.0, 0.654516)):
         used = report.usage
         assert (used.calls, used.retried_calls, used.cached_calls) == usage
         assert (used.tokens, used.cost) == (round(amount * 1e6), pytest.approx(amount))
         assert (used.answer_tokens, used.answer_cost) == (654_516, pytest.approx(0.654516))
         data = report.as_data()
+        assert data["cache_savings"] == report.cache_savings == pytest.approx(saved)
         names = ("calls", "retried_calls", "cached_calls", "tokens", "cost")
         assert tuple(data[name] for name in names) == (*usage, used.tokens, used.cost)
         assert [tuple(row.values()) for row in data["by_iteration"]] == [
@@ -237,6 +239,30 @@ def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
         ["1", "2", "+0.250", "3", "0.0044", "0.06", "0.000088"],
         ["2", "1", "+0.000", "2", "0.65", "–", "–"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("usage", "saved"),
+    [
+        (Usage(), 0.0),
+        (Usage(2, 10, 10, cost=0.25, answer_cost=0.125), 0.0),
+        (Usage(2, None, None, cost=None), 0.0),
+        (Usage(cached_calls=2, answer_cost=0.75), 0.75),
+        (Usage(cached_calls=2, answer_cost=None), None),
+        (Usage(1, 10, 10, cached_calls=2, cost=0.25, answer_cost=0.75), 0.5),
+        (Usage(1, None, None, cached_calls=2, cost=None, answer_cost=0.75), None),
+        (Usage(2, 10, 10, cached_calls=2, retried_calls=1, cost=0.25, answer_cost=0.75), None),
+        (Usage(1, 10, 10, cached_calls=1, cost=0.75, answer_cost=0.5), 0.0),
+    ],
+)
+def test_what_the_cache_saves_in_a_step(usage, saved):
+    """What its answers cost when they were made; unknown is not 0, and what is saved in one step does not hide what is unknown."""
+    assert usage.cached_cost == saved
+    progress = BatchProgress()
+    for each in (Usage(cached_calls=1, answer_cost=1.0), usage, Usage(1, 10, 10, cost=8.0), Usage(cached_calls=1, answer_cost=2.0)):
+        progress.add_usage(each)
+    assert progress.cache_savings == (None if saved is None else 3.0 + saved)
+    assert progress.usage.calls == usage.calls + 1
 
 
 def result_of(*iterations, **columns):
@@ -275,6 +301,163 @@ def test_the_report_sums_iterations_over_rows():
     assert one.uplift.interval is None
     one.add(result_of((1.0, 1, 0.0), (0.0, 1, 0.0)), "row 1")
     assert one.uplift.interval == (-1.0, pytest.approx(-0.375 + 1.959964 * 0.625))
+
+
+NOTHING = dict.fromkeys(
+    ("rows", "done", "failed", "reused", "unfinished", "not_started", "bad", "improved", "unchanged", "regressed", "broken"), 0
+)
+NO_ROWS = {**NOTHING, "seconds": 1.25, "usage": Usage(), "uplift": None, "interval": None, "mean_first": None, "mean_best": None}
+NO_ROWS |= {"stops": {}, "diagnoses": {}, "errors": {}, "by_iteration": ()}
+SUMMARIES = {
+    "no row": ({}, ["rows 0 done", "score unknown", "paid: 0 calls, 0 tokens, 0 USD; 1.2 s"]),
+    "everything finished before": (
+        {"rows": 3, "done": 2, "failed": 1, "reused": 3},
+        [
+            "rows 2 done, 1 failed (3 of them before)",
+            "all rows were finished before, so nothing was done; --retry failed repeats the failed ones; "
+            "another output starts a new run",
+            "score unknown",
+            "paid: 0 calls, 0 tokens, 0 USD; 1.2 s",
+        ],
+    ),
+    "much at once": (
+        {
+            "rows": 3000,
+            "done": 2000,
+            "failed": 5,
+            "reused": 1000,
+            "unfinished": 4,
+            "not_started": 900,
+            "remaining": 100,
+            "bad": 2,
+            "blank": 1,
+            "improved": 1200,
+            "unsure": 3,
+            "unchanged": 790,
+            "regressed": 7,
+            "broken": 8,
+            "uplift": 0.125,
+            "interval": (-0.0625, 0.25),
+            "mean_first": 0.5,
+            "mean_best": 0.625,
+            "score_bases": {"by judge a": 1999, "by judge b": 1},
+            "stops": {"target": 1999, "not_started": 900, "gain": 1},
+            "diagnoses": {"noise": 3},
+            "errors": {"ConfigError": 1, "ModelError": 2, "OtherError": 2},
+            "reasons": {"ConfigError": "no prompt", "ModelError": "private text", "OtherError": "other text"},
+            "error_rows": {"ConfigError": "r1", "ModelError": "r2"},
+            "callback_errors": ("on_step raised KeyError",),
+            "cut_prompts": 1,
+            "price": 0.015,
+            "price_unit": "calls",
+            "initial_prior_tasks": 1500,
+            "prior_refits": ({"from": 300, "rows": 250},),
+            "prior_rows": 250,
+            "saved_prior_tasks": 250,
+            "second_looks": 50,
+            "excess": "2 calls more than the budget",
+            "usage": Usage(1000, None, None, cached_calls=20, cost=None),
+            "cache_savings": 0.5,
+            "end_reason": "budget",
+        },
+        [
+            "rows 2,000 done, 5 failed, 4 cut short, 1,000 not tried, 2 unreadable (1,000 of them before)",
+            "blank given responses, which count as none: 1",
+            "score 0.500 -> 0.625 (1,999 by judge a, 1 by judge b), uplift +0.125 (95 %: -0.062 to +0.250); "
+            "improved 1,200, too few grades to tell 3, unchanged 790, regressed (first answer kept) 7",
+            "stopped: target 1,999, gain 1",
+            "diagnosis: noise 3",
+            "errors: ConfigError 1, ModelError 2, OtherError 2",
+            "ConfigError, for example: no prompt",
+            "ModelError, for example in row 'r2' of the output",
+            "OtherError, for example in a row of the output",
+            "on_step raised KeyError",
+            "best answer violates a must: 8",
+            "prompts cut by the server: 1 row",
+            "2 calls more than the budget",
+            "price 0.015 a call; 1 row ended because nothing more was worth its price",
+            "started with priors fitted to 1,500 tasks; rows from 300 on use priors fitted to 250 earlier rows",
+            "50 first answers were graded twice, to learn how noisy the judge is (5.0% of the calls)",
+            "priors fitted to 250 rows are saved for --priors learned: redraft priors",
+            "paid: 1,000 calls, tokens unknown, cost unknown; 20 calls from the cache, 0.50 USD saved; 1.2 s",
+        ],
+    ),
+    "scores by one judge": (
+        {
+            "rows": 2,
+            "done": 2,
+            "reused": 1,
+            "uplift": 0.0,
+            "mean_first": 0.5,
+            "mean_best": 0.5,
+            "unchanged": 2,
+            "score_bases": {"by this judge": 2},
+            "stops": {"gain": 2},
+            "price": 250.0,
+            "price_unit": "tokens",
+            "priors": {"noise_sd": 0.1},
+            "prior_rows": 5,
+            "saved_prior_tasks": 9,
+            "usage": Usage(2, 300, 45, cached_calls=1, cost=0.25),
+            "cache_savings": None,
+        },
+        [
+            "rows 2 done (1 of them before)",
+            "score 0.500 -> 0.500 by this judge, uplift +0.000; improved 0, unchanged 2, regressed (first answer kept) 0",
+            "stopped: gain 2",
+            "price 250 for 1,000 tokens; 2 rows ended because nothing more was worth its price",
+            "started with the given priors",
+            "priors fitted to 9 tasks stay saved for --priors learned, not those of 5 rows now: redraft priors",
+            "paid: 2 calls, 345 tokens, 0.25 USD; 1 calls from the cache; 1.2 s",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("figures", "expected"), SUMMARIES.values(), ids=SUMMARIES)
+def test_the_summary_of_a_run(figures, expected):
+    """To the letter: what is 0 or unknown is left out, and with `quote_errors` a line has the message instead of the row."""
+    report = BatchReport(**NO_ROWS | figures)
+    assert report.summary(quote_errors=False) == expected
+    whole = report.summary()
+    assert [line for line in whole if line not in expected] == [
+        f"{kind}, for example: {why}" for kind, why in report.reasons.items() if kind != "ConfigError"
+    ]
+    assert len(whole) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("figures", "is_resumable"),
+    [
+        ({}, False),
+        ({"done": 1, "failed": 1, "bad": 1}, False),
+        ({"unfinished": 1}, True),
+        ({"not_started": 1}, True),
+        ({"end_reason": "budget"}, True),
+        ({"end_reason": "disk", "unfinished": 1, "journal_lost": True}, False),
+    ],
+)
+def test_whether_a_run_can_be_resumed(figures, is_resumable):
+    """If something is left to do and the journal is there."""
+    report = BatchReport(**NO_ROWS | figures)
+    assert report.resumable is report.as_data()["resumable"] is is_resumable
+
+
+def test_the_rate_is_that_of_the_last_30_seconds(monkeypatch):
+    """Rows of an earlier run do not count; at the end it is that of the whole run."""
+    now = [100.0]
+    monkeypatch.setattr("redraft.runs.progress.monotonic", lambda: now[0])
+    progress, row, seen = BatchProgress(total=20, started_at=100.0), result_of((0.5, 1, 1.0)), []
+    for at in (104.0, 110.0, 120.0, 136.0, 140.0):
+        now[0] = at
+        progress.count(row, reused=False)
+        seen.append(progress.rows_per_s)
+        progress.count(row, reused=True)
+    assert seen == [None, 2 / 10, 3 / 20, 2 / 26, 3 / 30]
+    now[0] = 180.0
+    assert (progress.rows_per_s, progress.eta) == (3 / 70, 10 / (3 / 70))
+    progress.finish()
+    assert (progress.rows_per_s, progress.seconds) == (5 / 80, 80.0)
 
 
 MUST = PanelGrader("must", must=True, model_free=True)

@@ -133,7 +133,7 @@ def go(rows, output, model, **given):
 
 def assert_progress_is_final(progress, report):
     """Whoever shows the progress shows the figures of the report once the run has ended, however it ended."""
-    names = ("done", "failed", "reused", "unfinished", "not_started", "bad", "usage")
+    names = ("done", "failed", "reused", "unfinished", "not_started", "bad", "usage", "cache_savings")
     assert {name: getattr(progress, name) for name in names} == {name: getattr(report, name) for name in names}
     assert (progress.state, progress.in_flight, progress.ended_at is None) == (report.end_reason or "finished", 0, False)
 
@@ -287,10 +287,12 @@ def test_shards_share_the_limit_of_calls_in_flight(tmp_path, rows, local_shards)
 def test_all_shards_use_cached_answers_of_earlier_runs(tmp_path, rows, local_shards):
     """Rows that are redone for a changed setting use the journal's call cache."""
     model = RecordingModel()
-    go(rows, tmp_path / "a.jsonl", model, max_iterations=1)
+    paid = go(rows, tmp_path / "a.jsonl", model, max_iterations=1)
     before = len(model.asked)
     report = go(rows, tmp_path / "a.jsonl", model, max_iterations=1, min_delta=0.02)
     assert (len(model.asked), report.reused, report.usage.cached_calls) == (before, 0, before)
+    assert (paid.cache_savings, report.cache_savings) == (0, paid.usage.cost)
+    assert paid.usage.cost > 0 == report.usage.cost
 
 
 def test_shards_retry_failed_rows(tmp_path, rows, local_shards):

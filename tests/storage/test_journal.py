@@ -6,6 +6,7 @@ import math
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -16,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import ScriptedModel, Task, refine
-from redraft.protocols import RateLimitStatus, Reply
-from redraft.core.records import Candidate
+from redraft.protocols import RateLimitStatus, Reply, TokenLogprobs
+from redraft.core.records import Candidate, ToolCall
 from redraft.usage import Usage
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
@@ -203,6 +204,15 @@ REPLIES = [
     Reply("a", Usage(2, 3, 4, 0, 1, 0.5), "tool_calls", "because"),
     Reply("a", Usage(1, None, None, cost=None), None),
     Reply("", Usage(cached_calls=1)),
+    Reply(
+        "a",
+        Usage(2, 3, 4, 5, 1, 0.5, 7, 0.25),
+        "length",
+        "because",
+        tool_calls=(ToolCall("search", "{}", "call_1"), ToolCall("read", '{"n": 1}', "call_2")),
+        reasoning_form="block",
+        token_logprobs=(TokenLogprobs("a", (("a", -0.25), ("b", -1.5))), TokenLogprobs("é", ())),
+    ),
 ]
 
 
@@ -257,6 +267,78 @@ def test_writes_of_one_transaction_keep_their_order(tmp_path):
         journal.mark_seen("r", ["row-1"])
         other.execute("ROLLBACK")
         assert {id: row.position for id, row in journal.rows_by_id("r", ["row-0", "row-1"]).items()} == {"row-1": 7}
+
+
+READERS = {  # each returns the number of the write that it sees
+    "runs": lambda journal, n: journal.runs()[0].metadata["n"],
+    "run": lambda journal, n: journal.run("r").metadata["n"],
+    "metadata": lambda journal, n: journal.metadata("r")["n"],
+    "counts": lambda journal, n: journal.run("r").counts["done"] - 1,
+    "rows_by_id": lambda journal, n: journal.rows_by_id("r", [str(n)])[str(n)].position,
+    "trace": lambda journal, n: int(journal.trace("r", str(n)).records[-1].text),
+    "traces": lambda journal, n: [info.position for info, _ in journal.traces("r")][-1],
+    "row_states": lambda journal, n: max(position for position, _, _ in journal.row_states("r").values()),
+    "number of replies": lambda journal, n: len(journal.response_cache) - 1,
+    "keys of replies": lambda journal, n: int([*journal.response_cache][-1], 16),
+    "reply": lambda journal, n: int(journal.response_cache[f"{n:064x}"].text),
+}
+
+
+def test_what_is_read_has_what_was_written_before(tmp_path):
+    """Whatever is read, it has also what is not committed yet, here since another program locks the file for a moment."""
+    path = make_journal(tmp_path / "j", rows=0)
+    seen_by = {}
+    with Journal(path) as journal, closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        for n, (name, read) in enumerate(READERS.items()):
+            other.execute("BEGIN IMMEDIATE")
+            journal.update_run("r", n=n)
+            journal.begin_row("r", str(n), n, "k", {}, HEADER)
+            journal.append_records("r", str(n), 0, [record(0, str(n))])
+            journal.finish_row("r", str(n), "done", {})
+            journal.response_cache[f"{n:064x}"] = Reply(str(n))
+            unlock = threading.Timer(0.02, other.execute, ["ROLLBACK"])
+            unlock.start()
+            seen_by[name] = read(journal, n)
+            unlock.join()
+    assert seen_by == {name: n for n, name in enumerate(READERS)}
+
+
+def test_what_was_written_just_before_is_deleted_too(tmp_path, monkeypatch):
+    """A row that is not committed yet does not return after it, or its run, was deleted, nor in the next run of the same name."""
+    monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
+    deletions = {
+        "rows": lambda journal: journal.delete("r", ["late"]),
+        "erased rows": lambda journal: journal.erase("r", ["late"]),
+        "run": lambda journal: journal.delete("r"),
+    }
+    path = make_journal(tmp_path / "j", rows=0)
+    for what, delete in deletions.items():
+        with Journal(path) as journal:
+            journal.begin_row("r", "late", 7, "k", {}, HEADER, postpone=True)
+            delete(journal)
+            journal.update_run("r", what=what)
+        with Journal(path) as journal:
+            assert (what, journal.row_ids("r"), [*journal.traces("r", 0)]) == (journal.metadata("r")["what"], [], [])
+
+
+async def test_who_writes_much_waits_for_commits(tmp_path, monkeypatch):
+    """Not while little is queued; once much is, until it is committed."""
+    monkeypatch.setattr("redraft.storage.database.LONG_QUEUE", 3)
+    path = make_journal(tmp_path / "j", rows=0)
+    with Journal(path) as journal, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for n in range(1000):
+            journal.update_run("r", n=n)
+            wait = asyncio.ensure_future(journal.wait_for_room())
+            await asyncio.sleep(0)
+            if not wait.done():
+                break
+            await wait
+        assert 3 <= n < 999
+        other.execute("ROLLBACK")
+        await wait
+        with Journal(path, read_only=True) as reader:
+            assert reader.metadata("r")["n"] == n
 
 
 async def test_postponed_row_is_written_with_its_next_change_or_after_a_moment(tmp_path, monkeypatch):

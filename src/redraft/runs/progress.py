@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from ..plans.costs import UNIT_PHRASES
-from ..usage import NO_USAGE, Usage
+from ..usage import NO_USAGE, Usage, add_optional
 from .row_result import NOT_STARTED, RowResult
 
 ROW_COUNTS = ("total", "read", "done", "failed", "reused", "unfinished", "not_started", "bad", "remaining", "under_way")
@@ -62,6 +62,7 @@ class BatchProgress:
     limit: int = 0
     state: str = "reading"
     usage: Usage = NO_USAGE
+    cache_savings: float | None = 0.0
     first: Mean = field(default_factory=Mean)
     best: Mean = field(default_factory=Mean)
     price: float | None = None
@@ -86,6 +87,11 @@ class BatchProgress:
             self.reused += 1
         else:
             self._tick()
+
+    def add_usage(self, usage: Usage) -> None:
+        """Add what a step has used in this run."""
+        self.usage += usage
+        self.cache_savings = add_optional(self.cache_savings, usage.cached_cost)
 
     def set_counts(self, **counts: Any) -> None:
         """Set figures that were counted in other processes."""

@@ -196,6 +196,7 @@ class BatchReport:
         second_looks: The number of additional grades of first answers, made to learn how noisy judges are; `usage` includes them.
         saved_prior_tasks: The number of tasks behind the priors that are saved for other runs now.
         callback_errors: What `on_record` and `on_step` raised, in words; the run went on.
+        cache_savings: What the answers from the cache cost in USD when they were made.
     """
 
     rows: int
@@ -243,17 +244,12 @@ class BatchReport:
     error_rows: Mapping[str, str] = field(default_factory=dict)
     score_bases: Mapping[str, int] = field(default_factory=dict)
     callback_errors: tuple[str, ...] = ()
+    cache_savings: float | None = 0.0
 
     @property
     def resumable(self) -> bool:
         """Whether the same command would resume the run."""
         return not self.journal_lost and bool(self.end_reason or self.unfinished or self.not_started)
-
-    @property
-    def cache_savings(self) -> float | None:
-        """What the answers from the cache would have cost in USD; None if a price is unknown."""
-        total, paid = self.usage.answer_cost, self.usage.cost
-        return None if total is None or paid is None else max(0.0, total - paid)
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data."""
@@ -270,7 +266,6 @@ class BatchReport:
                 "tokens": u.tokens,
                 "cost": u.cost,
                 "cached_calls": u.cached_calls,
-                "cache_savings": self.cache_savings,
             }
         )
 
@@ -423,6 +418,7 @@ def build_report(progress: BatchProgress, builder: ReportBuilder, **others: Any)
         **{name: getattr(progress, name) for name in ("done", "failed", "reused", "unfinished", "not_started", "bad")},
         seconds=progress.seconds,
         usage=progress.usage,
+        cache_savings=progress.cache_savings,
         **{name: getattr(builder, name) for name in COUNTS},
         uplift=builder.uplift.mean if builder.uplift.n else None,
         interval=builder.uplift.interval,

@@ -370,7 +370,7 @@ class RowStore:
             for record in records:
                 if record.usage is not NO_USAGE:
                     self.paid = self.saved
-                    self.progress.usage += record.usage
+                    self.progress.add_usage(record.usage)
 
 
 async def make_session(  # noqa: PLR0917

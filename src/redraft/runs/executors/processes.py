@@ -35,6 +35,7 @@ from ...middleware.call_costs import ZERO_AMOUNTS, add_amounts
 from ...storage.journal import RowInfo
 from ...storage.remote_journal import without_metadata
 from ...tables.sources import Source
+from ...usage import add_optional
 from ..dataset import BatchRow, PendingRow
 from ..job import MAX_WAITING, BatchJob, RowProcessor
 from ..online_priors import RefitSchedule
@@ -407,6 +408,7 @@ class ProcessCoordinator(Coordinator):
     def _sum_up(self) -> None:
         statuses = self.remote.statuses.values()
         self.progress.usage = self._before.usage + self.usage
+        self.progress.cache_savings = add_optional(self._before.cache_savings, self.cache_savings)
         self.progress.under_way = sum(status.counts["under_way"] for status in statuses)
         self.remote.in_flight = sum(status.counts["in_flight"] for status in statuses)
         self.remote.calls_made = sum(status.counts["calls_made"] for status in statuses)

@@ -145,8 +145,9 @@ class ShardStatus:
     """The state of a shard.
 
     `use` is None until the worker has opened its journal: before that, it does not know what an earlier process has spent.
-    `process` identifies the worker's process, so it changes when the worker has died and was started again; `counts` and `usage`
-    are those of this process. `messages` are those since the last status. `reason` and `message` say why the shard has ended early.
+    `process` identifies the worker's process, so it changes when the worker has died and was started again; `counts`, `usage` and
+    `cache_savings` are those of this process. `messages` are those since the last status. `reason` and `message` say why the shard
+    has ended early.
     `pauses` are the times until which endpoints have asked for no call, by their addresses and the worker's own `monotonic` clock.
     """
 
@@ -154,6 +155,7 @@ class ShardStatus:
     use: QuotaUse | None = None
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     usage: Usage = NO_USAGE
+    cache_savings: float | None = 0.0
     first: Mean = field(default_factory=Mean)
     best: Mean = field(default_factory=Mean)
     limit: int = 0

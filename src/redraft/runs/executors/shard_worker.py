@@ -297,6 +297,7 @@ class ShardWorker:
             ),
             {name: getattr(progress, name) for name in COUNTED},
             usage=progress.usage,
+            cache_savings=progress.cache_savings,
             first=progress.first,
             best=progress.best,
             limit=endpoints.limit,

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -26,7 +27,7 @@ from ...middleware.call_costs import LIMITS
 from ...storage.journal import Journal
 from ...storage.shard_merge import checkpoint, merge_shard, remove_shard, shard_journal_path, shard_journals
 from ...tables.sources import Source
-from ...usage import NO_USAGE, Usage
+from ...usage import NO_USAGE, Usage, add_optional
 from ..config import BatchConfig
 from ..dataset import PendingRow
 from ..endpoints import CallGate
@@ -98,6 +99,7 @@ class ShardedExecutor:
     say: Callable[[str], object]
     _assigned: bytearray = field(default_factory=bytearray)
     _usage: Usage = NO_USAGE
+    _cache_savings: float | None = 0.0
 
     async def work(self, job: BatchJob) -> None:
         """Have shards process all rows, then merge their journals and write the output."""
@@ -178,7 +180,8 @@ class ShardedExecutor:
         try:
             await coordinator.follow([(pool.start_worker(), shard) for shard in shards])
         finally:
-            job.scheduler.endpoints, self._usage = own, coordinator.usage
+            job.scheduler.endpoints = own
+            self._usage, self._cache_savings = coordinator.usage, coordinator.cache_savings
 
     def _shard_jobs(self, job: BatchJob, chunks: list[list[Chunk]]) -> list[ShardJob]:
         writer, graders, judge = self.models
@@ -207,7 +210,12 @@ class ShardedExecutor:
         """Write the results of all rows, and process those that no shard has finished."""
         before = job.progress
         job.progress = job.scheduler.progress = BatchProgress(
-            before.total, before.read, bad=before.bad, usage=self._usage, started_at=before.started_at
+            before.total,
+            before.read,
+            bad=before.bad,
+            usage=self._usage,
+            cache_savings=self._cache_savings,
+            started_at=before.started_at,
         )
         job.config = replace(job.config, retry=())
         if run := job.journal.run(job.config.name):
@@ -298,6 +306,7 @@ class Coordinator:
     say: Callable[[str], object]
     _before: BatchProgress = field(init=False)
     _usages: dict[tuple[int, str], Usage] = field(default_factory=dict)
+    _savings: dict[tuple[int, str], float | None] = field(default_factory=dict)
     _deaths: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -307,6 +316,12 @@ class Coordinator:
     def usage(self) -> Usage:
         """What all shards have paid, including processes that have died."""
         return sum(self._usages.values(), NO_USAGE)
+
+    @property
+    def cache_savings(self) -> float | None:
+        """What the cached answers of all shards cost when they were made."""
+        savings: float | None = reduce(add_optional, self._savings.values(), 0.0)
+        return savings
 
     async def follow(self, shards: Sequence[tuple[Worker, ShardJob]]) -> None:
         """Follow all shards until they have ended."""
@@ -346,7 +361,7 @@ class Coordinator:
         """Process the status of a shard."""
         self._count_deaths(k, status)
         self.remote.statuses[k] = status
-        self._usages[k, status.process] = status.usage
+        self._usages[k, status.process], self._savings[k, status.process] = status.usage, status.cache_savings
         if status.use:
             self.quotas.update(k, status.use, finished=finished)
         for line in status.messages:
@@ -379,5 +394,5 @@ class Coordinator:
         for name in ("first", "best"):
             parts: list[Mean] = [getattr(part, name) for part in (self._before, *statuses)]
             means[name] = Mean(sum(mean.n for mean in parts), sum(mean.sum for mean in parts))
-        self.progress.set_counts(**counts, **means, usage=self.usage)
+        self.progress.set_counts(**counts, **means, usage=self.usage, cache_savings=self.cache_savings)
         self.remote.in_flight, self.remote.calls_made = counts["in_flight"], counts["calls_made"]
