@@ -22,7 +22,7 @@ def mounted(tmp_path_factory):
         yield folder
 
 
-@pytest.fixture(params=["emulated", "mounted"])
+@pytest.fixture(params=["emulated", pytest.param("mounted", marks=pytest.mark.slow)])
 def disk(request, tmp_path):
     """A folder on such a disk, and a context in which this process sees it so."""
     if request.param == "emulated":
