@@ -644,9 +644,9 @@ EXCESSES = {  # limits, usage of a call with a maximum of 50 tokens: the text
         "spent 170 of 160 tokens, 0.002 of 0.0007 USD, more than the budget allows: the server wrote more than max_tokens; "
         "the server counted more tokens in a prompt than were reserved",
     ),
-    "calls": (
-        {"calls": 1},
-        Usage(3, 100, 10),
+    "calls, with as many tokens as were reserved": (
+        {"calls": 1, "tokens": 300},
+        Usage(3, 101, 50),
         "spent 3 of 1 call, more than the budget allows: spending of earlier or other runs counts",
     ),
 }
