@@ -283,8 +283,13 @@ LEARNED = {  # reports of prompts, with tokens read and written: what is reserve
     "two bytes": ([report("é" * 150, 90)], reserved_after("é" * 150, 180 + 32)),
     "four bytes": ([report("😀" * 100, 120)], reserved_after("😀" * 100, 240 + 32)),
     "a little of another kind": ([report("x" * 321 + "é" * 40, 80)], reserved_after("x" * 401, 160 + 32)),
+    "a fifth of it: a bound for the rest": ([report("x" * 320 + "é" * 40, 80)], reserved_after("x" * 400, 200 + 32)),
     "too much of it: a bound for both": ([report("x" * 300 + "é" * 50, 120)], reserved_after("x" * 300, 240 + 32)),
     "and the other": ([report("x" * 300 + "é" * 50, 20)], reserved_after("é" * 50, 40 + 32)),
+    "no bound for a kind that is known": (
+        [report("é" * 150, 60), report("x" * 300 + "é" * 50, 120)],
+        reserved_after("é" * 50, 40 + 32),
+    ),
     "less than a fifth says nothing": ([report("x" * 161 + "é" * 20 + "漢" * 13, 40)], reserved_after("é" * 20, 50 + 32)),
     "what an assistant wrote": ([report((prompt(B, "assistant"),), 300)], reserved_after((prompt(B, "assistant"),), 600 + 32)),
     "answers say nothing": ([report(B, None, 300)], reserved_after((prompt(B, "assistant"),), 1250 + 96)),
@@ -293,6 +298,7 @@ LEARNED = {  # reports of prompts, with tokens read and written: what is reserve
     "an uneven template": ([report(A, 499)], reserved_after(A, 100 + 2 * 200)),
     "more than a token for a byte": ([report(A, 182)], reserved_after(A, 150 + 2 * 41)),  # 50 more: 1.5, and 25 for each message
     "and for others": ([report(A, 182)], reserved_after("漢" * 100, 450 + 2 * 41)),  # 1.5 is more than 1.25
+    "and beside a schema": ([report(A, 200, schema=SCHEMA)], reserved_after(A, 150 + 2 * 41)),  # 50 more than 100, 18 and 32
     "a token for a byte and the template": ([report(A, 132)], reserved_after(A, 132)),
     "one more": ([report(A, 133)], reserved_after(A, 101 + 2 * 17)),
     "one that counts nothing for a template": ([report(A, 100)], reserved_after(A, 132)),
