@@ -509,6 +509,14 @@ async def test_a_maximum_that_is_refused_is_halved_and_each_attempt_is_settled()
             assert model.sent[-1] == sent[-1], name  # it is remembered
 
 
+async def test_a_maximum_that_nothing_was_written_with_is_not_remembered():
+    """After a refusal the next attempt failed for another reason: a later call asks for as much as before."""
+    model = Meter(LARGE, too_large(), RateLimitError("no", usage=Usage(calls=1)), Usage(1, 100, 10, cost=None))
+    for _ in range(2):
+        await model.ask()
+    assert model.sent == [8192, 4096, 8192]
+
+
 async def test_an_accepted_maximum_says_nothing_of_higher_ones():
     """Only after a refusal is there a highest one."""
     model = Meter({"output_tokens": 2200}, Usage(1, 100, 10, cost=None))
