@@ -159,6 +159,18 @@ def test_a_larger_budget_pays_for_the_offers_of_stopped_rows(allocate):
     assert dear.waiting == 0
 
 
+def test_a_row_that_is_reopened_is_no_finished_one(allocate):
+    """Its offer is worth exactly the plan's own price; what it will have cost in the end is not known any more."""
+    stopped, other = log(8.0, (0.002, 3.0)), log(2.0, (0.0019, 3.0))
+    allocator = allocate(1e6, 0, stopped, other)
+    for each in (stopped, other):
+        allocator.add_stopped(each)
+    assert allocator.estimate.base == pytest.approx((16 * 2 + 8 + 2) / 18)
+    assert [allocator.reopen(each) for each in (stopped, other)] == [True, False]
+    allocator.add_stopped(other)
+    assert allocator.estimate.base == pytest.approx((16 * 2 + 2) / 17)
+
+
 @settings(max_examples=8, deadline=None)
 @given(st.floats(0.5, 9.0), st.floats(0.01, 9.0), st.floats(0.5, 20.0), st.floats(0.5, 20.0))
 def test_many_equal_rows_give_their_own_costs(base, cost, simulated_base, simulated_cost):
