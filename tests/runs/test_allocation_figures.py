@@ -322,6 +322,20 @@ def test_an_account_reserves_the_next_step_and_a_comparison(allocate):
     assert allocator.commitment == pytest.approx(4 + allocator.estimate.base)
 
 
+@pytest.mark.parametrize("has_rivals", [False, True])
+def test_another_answer_is_refused_to_a_row_where_other_rows_need_what_is_left(allocate, has_rivals):
+    """It may take a row's cost once more, and a comparison of 8, which is reserved already if there are two answers."""
+    base = (16 * 2 + 5) / 17
+    for left, price in ((2 * base + 8, 0.002), (2 * base + 7.99, 1.0)):
+        finished, simulated = log(5.0, (0.0, 0.0), comparison=8.0), log(2.0, (0.0, 0.0))
+        allocator = allocate(left, 1, finished, simulated=(simulated,), panel=WITH_COMPARISON)
+        row = allocator.start_row()
+        row.log.has_rivals = has_rivals
+        allocator.update(row)
+        assert allocator.price_for(row) == (price, "calls")
+        assert allocator.price_for(row, compared=True) == (1.0, "calls")
+
+
 def test_a_free_step_costs_nothing_and_is_worth_any_price():
     """As with a local model in a budget of USD."""
     log = DecisionLog("usd")
