@@ -351,3 +351,13 @@ def test_the_plans_own_price_is_converted_to_the_unit_of_the_budget(allocate, sp
     """Here 0.5 for a USD with a budget of calls. Until it is known what a call costs, nothing is lower than it."""
     plan = PLAN.with_price(0.5, "usd")
     assert allocate(1e6, 10, *FOUR, plan=plan, spent=spent).price == (pytest.approx(price), "calls")
+
+
+@pytest.mark.parametrize(("more", "highest"), [({}, 2 / 21), ({"unknown": True}, 20.0)])
+def test_a_call_costs_what_finished_rows_say_or_else_what_was_spent(allocate, more, highest):
+    """One row cost 21 USD for two calls; of a row of unknown cost only what the whole run has spent is known: 0.5 USD for 10 calls."""
+    allocator = allocate(1e6, 1, unit="usd", spent={"calls": 10, "usd": 0.5})
+    trace = Trace(Task("t"), (PanelGrader("judge"),), (text(1, **more), grade(20)))
+    allocator.start_row().finish(trace + Outcome(0, "gain"))
+    allocator.start_row()
+    assert allocator.estimate.highest == pytest.approx(highest)
