@@ -13,7 +13,7 @@ from math import ceil
 
 import pytest
 
-from redraft import Budget, Judge, Task, grade, refine
+from redraft import Budget, Task, grade, refine
 from redraft.errors import BudgetExhaustedError, ConfigError, ModelError, ModelUnavailableError, RateLimitError
 from redraft.core.steps import Generate, Grade, Stop
 from redraft.graders import Jury
