@@ -82,25 +82,50 @@ def small_files(size):
         signal.signal(signal.SIGXFSZ, before)
 
 
+MOUNTED = 'mount "$@" && echo mounted && cat; umount "$0" || umount --lazy "$0"'
+"""Mounts, and unmounts once nobody holds the other end of its input: also if the tests were killed."""
+
+
+@contextmanager
+def mounted(folder, *arguments):
+    """Mount a file system at a new folder as long as the context lasts. Yields whether it could be mounted."""
+    folder.mkdir()
+    command = ["sh", "-c", MOUNTED, folder, *arguments, folder]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        is_mounted = process.stdout.readline() == b"mounted\n"
+        try:
+            yield is_mounted
+        finally:
+            process.stdin.close()
+            process.wait()
+    assert not folder.is_mount()
+    folder.rmdir()
+
+
+def require_root():
+    """Skip a test where nothing can be mounted."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("not run as root")
+    require_program("mount")
+
+
 @contextmanager
 def small_disk(folder, megabytes=3):
     """A disk of a few megabytes at a new folder. Skips the test where none can be mounted."""
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        pytest.skip("not run as root")
-    mount = require_program("mount")
-    folder.mkdir()
-    command = [mount, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no tmpfs can be mounted")
-    try:
+    require_root()
+    with mounted(folder, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs") as is_mounted:
+        if not is_mounted:
+            pytest.skip("no tmpfs can be mounted")
         yield folder
-    finally:
-        subprocess.run(["umount", folder], capture_output=True, check=True)
 
 
 @contextmanager
 def like_fat():
-    """Let file systems have neither hard links nor other links nor modes, as FAT on Linux: every file of this process has 0755."""
+    """Let file systems have neither hard links nor other links nor modes, as FAT on Linux: every file of this process has 0755.
+
+    A mode is refused even if it is the same, as some drivers do.
+    """
     known = os.open, os.mkdir, os.chmod
 
     def refuse(*_, **__):
@@ -117,14 +142,10 @@ def like_fat():
         known[1](path, *args, **options)
         known[2](path, 0o755)
 
-    def chmod(path, mode, **options):
-        if mode & 0o777 != os.stat(path, **options).st_mode & 0o777:
-            refuse()
-
     with pytest.MonkeyPatch.context() as patch:
-        for name, replacement in {"open": create, "mkdir": mkdir, "chmod": chmod}.items():
+        for name, replacement in {"open": create, "mkdir": mkdir}.items():
             patch.setattr(os, name, replacement)
-        for name in ("link", "symlink", "mkfifo"):
+        for name in ("link", "symlink", "mkfifo", "chmod"):
             patch.setattr(os, name, refuse)
         yield
 
@@ -136,22 +157,18 @@ FAT = {"vfat": "mkfs.vfat", "exfat": "mkfs.exfat", "exfat-fuse": "mkfs.exfat"}
 @contextmanager
 def fat_disk(folder, megabytes=64):
     """A real disk of this kind at a new folder. Skips the test where none can be mounted."""
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        pytest.skip("not run as root")
-    folder.mkdir()
+    require_root()
     image = folder.with_suffix(".image")
     for kind, program in FAT.items():
         with image.open("wb") as file:
             file.truncate(megabytes * 2**20)
-        commands = [program, image], ["mount", "-o", "loop", "-t", kind, image, folder]
-        if all(shutil.which(c[0]) and not subprocess.run(c, capture_output=True, check=False).returncode for c in commands):
-            break
-    else:
-        pytest.skip("no FAT can be mounted")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], capture_output=True, check=True)
+        if not shutil.which(program) or subprocess.run([program, image], capture_output=True, check=False).returncode:
+            continue
+        with mounted(folder, "-o", "loop", "-t", kind, image) as is_mounted:
+            if is_mounted:
+                yield folder
+                return
+    pytest.skip("no FAT can be mounted")
 
 
 def fill(folder, *, leave=0):

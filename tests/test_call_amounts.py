@@ -13,7 +13,7 @@ from math import ceil
 
 import pytest
 
-from redraft import Budget, Judge, Task, grade, refine
+from redraft import Budget, Task, grade, refine
 from redraft.errors import BudgetExhaustedError, ConfigError, ModelError, ModelUnavailableError, RateLimitError
 from redraft.core.steps import Generate, Grade, Stop
 from redraft.graders import Jury
@@ -283,8 +283,13 @@ LEARNED = {  # reports of prompts, with tokens read and written: what is reserve
     "two bytes": ([report("é" * 150, 90)], reserved_after("é" * 150, 180 + 32)),
     "four bytes": ([report("😀" * 100, 120)], reserved_after("😀" * 100, 240 + 32)),
     "a little of another kind": ([report("x" * 321 + "é" * 40, 80)], reserved_after("x" * 401, 160 + 32)),
+    "a fifth of it: a bound for the rest": ([report("x" * 320 + "é" * 40, 80)], reserved_after("x" * 400, 200 + 32)),
     "too much of it: a bound for both": ([report("x" * 300 + "é" * 50, 120)], reserved_after("x" * 300, 240 + 32)),
     "and the other": ([report("x" * 300 + "é" * 50, 20)], reserved_after("é" * 50, 40 + 32)),
+    "no bound for a kind that is known": (
+        [report("é" * 150, 60), report("x" * 300 + "é" * 50, 120)],
+        reserved_after("é" * 50, 40 + 32),
+    ),
     "less than a fifth says nothing": ([report("x" * 161 + "é" * 20 + "漢" * 13, 40)], reserved_after("é" * 20, 50 + 32)),
     "what an assistant wrote": ([report((prompt(B, "assistant"),), 300)], reserved_after((prompt(B, "assistant"),), 600 + 32)),
     "answers say nothing": ([report(B, None, 300)], reserved_after((prompt(B, "assistant"),), 1250 + 96)),
@@ -293,6 +298,7 @@ LEARNED = {  # reports of prompts, with tokens read and written: what is reserve
     "an uneven template": ([report(A, 499)], reserved_after(A, 100 + 2 * 200)),
     "more than a token for a byte": ([report(A, 182)], reserved_after(A, 150 + 2 * 41)),  # 50 more: 1.5, and 25 for each message
     "and for others": ([report(A, 182)], reserved_after("漢" * 100, 450 + 2 * 41)),  # 1.5 is more than 1.25
+    "and beside a schema": ([report(A, 200, schema=SCHEMA)], reserved_after(A, 150 + 2 * 41)),  # 50 more than 100, 18 and 32
     "a token for a byte and the template": ([report(A, 132)], reserved_after(A, 132)),
     "one more": ([report(A, 133)], reserved_after(A, 101 + 2 * 17)),
     "one that counts nothing for a template": ([report(A, 100)], reserved_after(A, 132)),
@@ -503,6 +509,14 @@ async def test_a_maximum_that_is_refused_is_halved_and_each_attempt_is_settled()
             assert model.sent[-1] == sent[-1], name  # it is remembered
 
 
+async def test_a_maximum_that_nothing_was_written_with_is_not_remembered():
+    """After a refusal the next attempt failed for another reason: a later call asks for as much as before."""
+    model = Meter(LARGE, too_large(), RateLimitError("no", usage=Usage(calls=1)), Usage(1, 100, 10, cost=None))
+    for _ in range(2):
+        await model.ask()
+    assert model.sent == [8192, 4096, 8192]
+
+
 async def test_an_accepted_maximum_says_nothing_of_higher_ones():
     """Only after a refusal is there a highest one."""
     model = Meter({"output_tokens": 2200}, Usage(1, 100, 10, cost=None))
@@ -644,9 +658,9 @@ EXCESSES = {  # limits, usage of a call with a maximum of 50 tokens: the text
         "spent 170 of 160 tokens, 0.002 of 0.0007 USD, more than the budget allows: the server wrote more than max_tokens; "
         "the server counted more tokens in a prompt than were reserved",
     ),
-    "calls": (
-        {"calls": 1},
-        Usage(3, 100, 10),
+    "calls, with as many tokens as were reserved": (
+        {"calls": 1, "tokens": 300},
+        Usage(3, 101, 50),
         "spent 3 of 1 call, more than the budget allows: spending of earlier or other runs counts",
     ),
 }

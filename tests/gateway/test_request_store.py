@@ -15,7 +15,7 @@ import pytest
 from disk_faults import small_files
 
 from redraft import ScriptedModel, refine
-from redraft.errors import ModelError, StoreError
+from redraft.errors import StoreError
 from redraft.gateway import request_store
 from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
 from redraft.gateway.request_store import RequestEnd, RequestStore, StoredRequest, find_stored_request, retentions, size_of

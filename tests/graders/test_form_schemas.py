@@ -156,6 +156,8 @@ def test_the_schema_of_a_ranking_has_the_numbers_of_the_answers(n, read):
     reply = {"order": [*range(n, 0, -1)], "verdict": {"order": [*range(1, n + 1)], "same": []}, "why": ""}
     jsonschema.validate(reply, schema)
     ranking.parse_own_ranking(Reply(json.dumps(reply)), judge.read, [Candidate(i, str(i)) for i in range(n)])
+    tied = ranking.ties_schema(n)["items"]
+    assert tied["minItems"] <= tied["maxItems"]
     for wrong in ([*range(1, n)], [*range(2, n + 2)], [*range(n + 1)], *([[1] * n] if 1 < n < 5 else [])):
         assert not jsonschema.Draft202012Validator(schema).is_valid(
             {"order": wrong, "verdict": {"order": wrong, "same": []}, "why": ""}

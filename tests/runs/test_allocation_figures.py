@@ -159,6 +159,18 @@ def test_a_larger_budget_pays_for_the_offers_of_stopped_rows(allocate):
     assert dear.waiting == 0
 
 
+def test_a_row_that_is_reopened_is_no_finished_one(allocate):
+    """Its offer is worth exactly the plan's own price; what it will have cost in the end is not known any more."""
+    stopped, other = log(8.0, (0.002, 3.0)), log(2.0, (0.0019, 3.0))
+    allocator = allocate(1e6, 0, stopped, other)
+    for each in (stopped, other):
+        allocator.add_stopped(each)
+    assert allocator.estimate.base == pytest.approx((16 * 2 + 8 + 2) / 18)
+    assert [allocator.reopen(each) for each in (stopped, other)] == [True, False]
+    allocator.add_stopped(other)
+    assert allocator.estimate.base == pytest.approx((16 * 2 + 2) / 17)
+
+
 @settings(max_examples=8, deadline=None)
 @given(st.floats(0.5, 9.0), st.floats(0.01, 9.0), st.floats(0.5, 20.0), st.floats(0.5, 20.0))
 def test_many_equal_rows_give_their_own_costs(base, cost, simulated_base, simulated_cost):
@@ -310,6 +322,20 @@ def test_an_account_reserves_the_next_step_and_a_comparison(allocate):
     assert allocator.commitment == pytest.approx(4 + allocator.estimate.base)
 
 
+@pytest.mark.parametrize("has_rivals", [False, True])
+def test_another_answer_is_refused_to_a_row_where_other_rows_need_what_is_left(allocate, has_rivals):
+    """It may take a row's cost once more, and a comparison of 8, which is reserved already if there are two answers."""
+    base = (16 * 2 + 5) / 17
+    for left, price in ((2 * base + 8, 0.002), (2 * base + 7.99, 1.0)):
+        finished, simulated = log(5.0, (0.0, 0.0), comparison=8.0), log(2.0, (0.0, 0.0))
+        allocator = allocate(left, 1, finished, simulated=(simulated,), panel=WITH_COMPARISON)
+        row = allocator.start_row()
+        row.log.has_rivals = has_rivals
+        allocator.update(row)
+        assert allocator.price_for(row) == (price, "calls")
+        assert allocator.price_for(row, compared=True) == (1.0, "calls")
+
+
 def test_a_free_step_costs_nothing_and_is_worth_any_price():
     """As with a local model in a budget of USD."""
     log = DecisionLog("usd")
@@ -325,3 +351,13 @@ def test_the_plans_own_price_is_converted_to_the_unit_of_the_budget(allocate, sp
     """Here 0.5 for a USD with a budget of calls. Until it is known what a call costs, nothing is lower than it."""
     plan = PLAN.with_price(0.5, "usd")
     assert allocate(1e6, 10, *FOUR, plan=plan, spent=spent).price == (pytest.approx(price), "calls")
+
+
+@pytest.mark.parametrize(("more", "highest"), [({}, 2 / 21), ({"unknown": True}, 20.0)])
+def test_a_call_costs_what_finished_rows_say_or_else_what_was_spent(allocate, more, highest):
+    """One row cost 21 USD for two calls; of a row of unknown cost only what the whole run has spent is known: 0.5 USD for 10 calls."""
+    allocator = allocate(1e6, 1, unit="usd", spent={"calls": 10, "usd": 0.5})
+    trace = Trace(Task("t"), (PanelGrader("judge"),), (text(1, **more), grade(20)))
+    allocator.start_row().finish(trace + Outcome(0, "gain"))
+    allocator.start_row()
+    assert allocator.estimate.highest == pytest.approx(highest)

@@ -244,9 +244,14 @@ def test_an_error_of_an_endpoint_is_reported_once(tmp_path, serve):
 
 def workers_of(pid):
     """The workers of the run in a process, in the order of their starts."""
-    children = Path(f"/proc/{pid}/task").glob("*/children")
-    pids = [int(child) for file in children for child in file.read_text().split()]
-    return sorted(pid for pid in pids if b"process_worker" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    pids, workers = [], []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended by now
+            pids += map(int, file.read_text().split())
+    for child in sorted(pids):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            workers += [child] if b"process_worker" in Path(f"/proc/{child}/cmdline").read_bytes() else []
+    return workers
 
 
 def is_alive(pid):
@@ -258,13 +263,18 @@ def is_alive(pid):
 
 
 async def kill_workers(going, reached, numbers):
-    """Kill the oldest worker whenever the server's log has reached one of these lengths. Return when."""
-    kills = []
+    """Kill the oldest worker whenever the server's log has reached one of these lengths. Return when.
+
+    The second one may be killed before the first one's successor works: the run might end until then.
+    """
+    kills, killed = [], set()
+    oldest = lambda: next((pid for pid in workers_of(os.getpid()) if pid not in killed), None)  # noqa: E731
     for number in numbers:
-        await asyncio.to_thread(until, lambda: (reached(number) and len(workers_of(os.getpid())) == 2) or going.done())  # noqa: B023
+        await asyncio.to_thread(until, lambda: (reached(number) and oldest()) or going.done())  # noqa: B023
         assert not going.done(), "the run ended before the kill"
+        killed.add(pid := oldest())
         kills.append(time.monotonic())
-        os.kill(workers_of(os.getpid())[0], signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
     return kills
 
 

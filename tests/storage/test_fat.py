@@ -22,7 +22,7 @@ def mounted(tmp_path_factory):
         yield folder
 
 
-@pytest.fixture(params=["emulated", "mounted"])
+@pytest.fixture(params=["emulated", pytest.param("mounted", marks=pytest.mark.slow)])
 def disk(request, tmp_path):
     """A folder on such a disk, and a context in which this process sees it so."""
     if request.param == "emulated":
@@ -208,7 +208,7 @@ asyncio.run(batch(rows, folder / "out.jsonl", model, grade, max_iterations=0, ma
 )
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", DISKS, indirect=True)
 def test_batch_that_is_killed_twice_is_resumed(place, tmp_path_factory):
     """It pays again only for the last calls, and its output is that of a run that was never killed."""

@@ -140,6 +140,17 @@ def test_foreign_file_is_not_overwritten(tmp_path, kind):
     assert (tmp_path / name).stat().st_size == 0
 
 
+@as_root
+def test_drafts_of_others_stay(tmp_path):
+    """One's own that nobody writes to are removed; root could remove those of all."""
+    mine, other = (tmp_path / f".any.{digit * 16}.part" for digit in "ab")
+    for draft in (mine, other):
+        draft.touch()
+    os.chown(other, NOBODY, NOBODY)
+    write_atomic(tmp_path / "any", "text")
+    assert (mine.exists(), other.exists()) == (False, True)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in DERIVED])
 def test_own_link_is_followed(tmp_path, kind):
     """The link stays, and its target is written completely."""

@@ -183,7 +183,7 @@ class BatchConfig(BatchFields):
         for what, name in files.items():
             if name is None or name == STDOUT:
                 continue
-            if Path(name).exists() and any(source.exists() and source.samefile(name) for source in sources):
+            if any(_is_same_file(source, name) for source in sources):
                 raise ConfigError(f"{what} {name!r} is one of the input files: name another")
             earlier = (known or {}).get(what)
             is_same = earlier is not None and is_file_of_run(earlier, name, self.journal)
@@ -280,6 +280,14 @@ def _is_unsafe(path: Path) -> bool:
     """Return whether a path exists as something else than a file, or links to another folder."""
     target = path.resolve()
     return (target.exists() and not target.is_file()) or target.parent != path.parent.resolve()
+
+
+def _is_same_file(path: Path, other: str) -> bool:
+    """Return whether two paths lead to one file; not if one leads to none, or to one that this process may not see."""
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False
 
 
 def lists_errors(path: Path) -> bool:

@@ -140,9 +140,8 @@ class Transaction:
 def _write_rows(connection: sqlite3.Connection, rows: Mapping[RowKey, RowChanges]) -> None:
     found = _execute(connection, FIND_ROWS, [row.name for row in rows.values()])
     numbers = {(run, id): number for run, id, number in found}
-    new_numbers = count(
-        connection.execute("SELECT coalesce(max(row), 0) + 1 FROM rows").fetchone()[0]
-    )  # never that of a deleted one
+    (highest,) = connection.execute("SELECT coalesce(max(row), 0) FROM rows").fetchone()
+    new_numbers = count(highest + 1)  # asked before rows are deleted: none that replaces another has its number
     _execute(connection, DELETE_ROWS, [(numbers.pop(r.name),) for r in rows.values() if r.replaces and r.name in numbers])
     new, old = [], []
     for key, row in rows.items():

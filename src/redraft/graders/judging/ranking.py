@@ -262,7 +262,7 @@ def ranking_schema(n: int) -> dict[str, Any]:
 def ties_schema(n: int) -> dict[str, Any]:
     """Return the JSON schema of the groups that tie among `n` answers."""
     number = {"type": "integer", "enum": list(range(1, n + 1))}
-    tied = {"type": "array", "items": number, "minItems": 2, "maxItems": n}
+    tied = {"type": "array", "items": number, "minItems": min(2, n), "maxItems": n}
     return {"type": "array", "items": tied, "maxItems": n // 2}
 
 
