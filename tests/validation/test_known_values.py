@@ -968,7 +968,15 @@ FUNCTIONS = {
         changes=[NEGATIVE, (lambda t: t.each(lambda x: x**3, "f"), SAME), (exchange("y", "f"), SAME)],
     ),
     "statistics.partial_rank_correlation": Function(
-        lambda: [(m.partial_rank_correlation(LABELS, SCORES, CONTROL), pytest.approx(ranks_partial(LABELS, SCORES, CONTROL)))],
+        lambda: [
+            (m.partial_rank_correlation(LABELS, SCORES, CONTROL), pytest.approx(ranks_partial(LABELS, SCORES, CONTROL))),
+            *(  # the control determines a side, also where rounding makes that correlation a little less than 1
+                (m.partial_rank_correlation(LABELS[:n], [unit * x for x in control], control), None)
+                for n in range(4, 16)
+                for unit in (1, -1)
+                for control in ([x + n / 1e3 for n, x in enumerate(LABELS[::-1][:n])], CONTROL[:n])
+            ),
+        ],
         lambda t: m.partial_rank_correlation(t.y, t.f, t.g),
         UNIT,
         changes=[NEGATIVE, (scale(["g"], -2), SAME), (exchange("y", "f"), SAME)],
