@@ -794,6 +794,19 @@ def score_cases(labels, tasks=None):
     ]
 
 
+def concordance_by_row(labels, scores, step=1e-5):
+    """Return what each row adds to the share of pairs in the right order, by the change of that share with the row's weight."""
+
+    def share(weights):
+        pairs = [(weights[i] * weights[j], i, j) for i in range(len(labels)) for j in range(i) if labels[i] != labels[j]]
+        right = sum(w * (1 + np.sign((labels[i] - labels[j]) * (scores[i] - scores[j]))) / 2 for w, i, j in pairs)
+        return right / sum(w for w, _, _ in pairs)
+
+    rows = range(len(labels))
+    up, down = ([share([1 + sign * step * (i == n) for i in rows]) for n in rows] for sign in (1, -1))
+    return [share([1] * len(labels)) + len(labels) * (a - b) / (2 * step) for a, b in zip(up, down, strict=True)]
+
+
 def concordance_figures():
     """The probability of the right order is (1 + D) / 2, for Somers' D of scipy.stats.somersd."""
     cases = score_cases([round(y, 1) for y in LABELS])
@@ -803,6 +816,9 @@ def concordance_figures():
     shares = [(1 + scipy.stats.somersd([case.label for case in cases], side).statistic) / 2 for side in sides]
     yield (found.measure, found.difference.mean_a, found.difference.mean_b), ("concordance", *map(pytest.approx, shares))
     yield found.difference.rows, 15
+    expected = differences.paired_difference(*(concordance_by_row([case.label for case in cases], side) for side in sides))
+    yield found.difference.standard_error, pytest.approx(expected.standard_error, rel=1e-5)
+    yield found.difference.interval, pytest.approx(expected.interval, rel=1e-5)
 
 
 def proportion_figures():
