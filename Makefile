@@ -32,7 +32,7 @@ lowest: $(VENV)-lowest/.ready ## run the tests that depend on libraries with the
 	@$(VENV)-lowest/bin/python -m pytest --numprocesses auto --dist loadfile -p no:cacheprovider $(AT_LOWEST)
 
 AT_LOWEST := tests/tables tests/storage tests/requirements tests/graders/test_registry.py tests/graders/test_json_reader.py \
-	tests/validation/test_statistics.py tests/wire/test_chat_real.py tests/wire/test_http_hostile.py tests/wire/test_providers.py tests/wire/test_stream_caps.py \
+	tests/validation/test_known_values.py tests/validation/test_statistics.py tests/wire/test_chat_real.py tests/wire/test_http_hostile.py tests/wire/test_providers.py tests/wire/test_stream_caps.py \
 	tests/test_compute.py tests/test_forks.py tests/test_licences.py tests/test_surface.py
 
 check: lint types test      ## lint, types and tests: all must pass before a change is submitted

@@ -1,5 +1,6 @@
 """The time and the memory that reading a document takes are bounded: counted in steps, not in seconds."""
 
+import gc
 import json
 import sys
 
@@ -62,11 +63,14 @@ def calls_of(action):
         count += event in {"call", "c_call"}
 
     before = sys.getprofile()
+    gc.collect()
+    gc.disable()  # a collection calls what other tests left
     sys.setprofile(note)
     try:
         action()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return count
 
 

@@ -215,12 +215,12 @@ def test_a_full_queue_refuses_and_the_others_are_answered(gateway):
     with ThreadPoolExecutor() as pool:
         asked = [pool.submit(gateway.ask, key=secret) for _ in range(6)]
         assert all(event.wait(60) for event in arrived)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while sum(each.done() for each in asked) < 2 and time.monotonic() < end:
             time.sleep(0.01)
         refused = [each.result() for each in asked if each.done()]
         gateway.model.release()
-        statuses = [each.result(20)[0] for each in asked]
+        statuses = [each.result(60)[0] for each in asked]
     assert [status for status, *_ in refused] == [503, 503]
     assert [headers["retry-after"] for _, headers, _ in refused] == ["2", "2"]
     assert sorted(statuses) == [200] * 4 + [503] * 2 and gateway.model.calls == 4

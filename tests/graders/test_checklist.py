@@ -5,6 +5,7 @@ import json
 import pickle
 import re
 import threading
+from string import ascii_letters
 
 import pytest
 from hypothesis import example, given
@@ -94,22 +95,29 @@ async def test_invalid_answer_is_requested_again(bad):
 
 words = st.sampled_from(["yes", "no", "partial", "YES"])
 json_values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(max_size=4) | words,
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(ascii_letters, max_size=4) | words,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["q1", "q2", "answer", "evidence"]), inner),
     max_leaves=10,
 )
 rows = st.fixed_dictionaries({"evidence": json_values, "answer": words | json_values}) | words | json_values
 
 
+def is_text(value):
+    return value is None or isinstance(value, str) or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+
+
 @given(st.fixed_dictionaries({"q1": rows, "q2": rows}) | json_values)
 @example({"q1": {"answer": "yes"}, "q2": "partial"})
+@example({"q1": {"answer": "yes", "evidence": False}, "q2": "partial"})
+@example({"q1": {"answer": "yes", "evidence": ["a", "b"]}, "q2": "partial"})
 def test_no_malformed_answer_gives_a_score_of_its_own(value):
-    """Each question must have a known word as its answer, alone or under its key; then the score is the weighted share."""
+    """Each question must have a known word as its answer, alone or with its evidence; then the score is the weighted share."""
     worth = {"yes": 1, "partial": 0.5, "no": 0}
-    found = [value.get(name) for name in ("q1", "q2")] if isinstance(value, dict) else []
-    found = [row.get("answer") if isinstance(row, dict) else row for row in found]
-    scores = [worth.get(answer.strip().lower()) if isinstance(answer, str) else None for answer in found]
-    if None in (scores or [None]):
+    found = [value.get(name) for name in ("q1", "q2")] if isinstance(value, dict) else [None]
+    found = [row if isinstance(row, dict) else {"answer": row} for row in found]
+    scores = [worth.get(row["answer"].lower()) if isinstance(row.get("answer"), str) else None for row in found]
+    has_texts = all(is_text(row.get("evidence")) for row in found)
+    if None in scores or not has_texts:
         with pytest.raises(UnreadableOutput):
             parse_answers(Reply(json.dumps(value)), TWO.questions)
     else:

@@ -161,6 +161,23 @@ async def test_permanent_errors_stop_the_run(tmp_path, error):
     assert CardStore(tmp_path).cards == []
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "calls", "reason"), [("-" * 9 + "+" + "-" * 9 + "+", 20, None), ("+" + "-" * 10 + "+++++", 11, "failed")]
+)
+async def test_only_failures_in_a_row_stop_the_run(tmp_path, outcomes, calls, reason):
+    """A verdict between them begins the count anew."""
+    asked = []
+
+    def judge(messages):
+        asked.append(messages)
+        if outcomes[len(asked) - 1] == "-":
+            raise ModelUnavailableError("down")
+        return verdict_json(3)
+
+    found = await validate_grader(CardStore(tmp_path), judge, cases(len(outcomes)), max_in_flight=1)
+    assert (len(asked), found.stop_reason) == (calls, reason)
+
+
 async def test_outage_is_not_charged_to_a_jury(tmp_path):
     """Rows on which no member could be reached are tried again."""
     down = CountingJudge(trouble=(0, ModelUnavailableError("down")))

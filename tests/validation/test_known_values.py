@@ -387,8 +387,8 @@ def bootstrap_figures():
         yield found is not None, known
     yield m.bootstrap_interval([1.0], fmean), None
     yield m.bootstrap_interval(rows[:2], fmean, samples=200), (0.0, 1.0)
-    theirs = scipy.stats.bootstrap((np.array(LABELS),), np.mean, method="percentile", rng=np.random.default_rng(1))
-    yield m.bootstrap_interval(LABELS, fmean), pytest.approx(tuple(theirs.confidence_interval), abs=0.012)
+    theirs = (0.5513333, 0.6693333)  # scipy.stats.bootstrap((LABELS,), np.mean, method="percentile", n_resamples=200_000)
+    yield m.bootstrap_interval(LABELS, fmean), pytest.approx(theirs, abs=0.012)
 
 
 def block_figures():
@@ -566,6 +566,8 @@ def needed_figures():
     yield estimators.labels_needed(0.1, 0.25, 0.9), ceil((normal(0.95) * 2.5) ** 2 * 0.19)
     yield estimators.labels_needed(1, 0.1), 2
     yield estimators.labels_needed(0.1, 0.25, 1), 2
+    yield [estimators.labels_needed(0.1, 0.25, 0.5, unlabelled=10**power) for power in (6, 15, 18, 60)], [19] * 4
+    yield all(estimators.labels_needed(1e-200, 0.5, 0.5, unlabelled=many) >= 10**100 for many in (None, 0, 50)), True
 
 
 def paired_figures():
@@ -591,6 +593,10 @@ def paired_figures():
         (0.125, None, None, None, "undecided"),
     )
     yield (found.mean_a, found.mean_b, found.clusters), (0.375, 0.5, 1)
+    tiny = [x * 1e-200 for x in LABELS], [x * 1e-200 for x in SCORES]
+    for found in (differences.paired_difference(*tiny), estimators.ppi_difference(pairs(*tiny), pairs(*tiny))):
+        low, high = found.interval  # the squares of such numbers are 0
+        yield (found.value != 0, low < 0 < high, abs(high) < 1e-100), (True, True, True)
     many = differences.paired_difference([0.5] * 40, [0.6, 0.7] * 20)
     yield (many.verdict, replace(many, interval=(-0.2, -0.1)).verdict), ("better", "worse")
     yield (replace(many, interval=(0.0, 0.1)).verdict, replace(many, interval=(-0.1, 0.0)).verdict), ("undecided", "undecided")
@@ -788,6 +794,19 @@ def score_cases(labels, tasks=None):
     ]
 
 
+def concordance_by_row(labels, scores, step=1e-5):
+    """Return what each row adds to the share of pairs in the right order, by the change of that share with the row's weight."""
+
+    def share(weights):
+        pairs = [(weights[i] * weights[j], i, j) for i in range(len(labels)) for j in range(i) if labels[i] != labels[j]]
+        right = sum(w * (1 + np.sign((labels[i] - labels[j]) * (scores[i] - scores[j]))) / 2 for w, i, j in pairs)
+        return right / sum(w for w, _, _ in pairs)
+
+    rows = range(len(labels))
+    up, down = ([share([1 + sign * step * (i == n) for i in rows]) for n in rows] for sign in (1, -1))
+    return [share([1] * len(labels)) + len(labels) * (a - b) / (2 * step) for a, b in zip(up, down, strict=True)]
+
+
 def concordance_figures():
     """The probability of the right order is (1 + D) / 2, for Somers' D of scipy.stats.somersd."""
     cases = score_cases([round(y, 1) for y in LABELS])
@@ -797,6 +816,9 @@ def concordance_figures():
     shares = [(1 + scipy.stats.somersd([case.label for case in cases], side).statistic) / 2 for side in sides]
     yield (found.measure, found.difference.mean_a, found.difference.mean_b), ("concordance", *map(pytest.approx, shares))
     yield found.difference.rows, 15
+    expected = differences.paired_difference(*(concordance_by_row([case.label for case in cases], side) for side in sides))
+    yield found.difference.standard_error, pytest.approx(expected.standard_error, rel=1e-5)
+    yield found.difference.interval, pytest.approx(expected.interval, rel=1e-5)
 
 
 def proportion_figures():
@@ -962,7 +984,15 @@ FUNCTIONS = {
         changes=[NEGATIVE, (lambda t: t.each(lambda x: x**3, "f"), SAME), (exchange("y", "f"), SAME)],
     ),
     "statistics.partial_rank_correlation": Function(
-        lambda: [(m.partial_rank_correlation(LABELS, SCORES, CONTROL), pytest.approx(ranks_partial(LABELS, SCORES, CONTROL)))],
+        lambda: [
+            (m.partial_rank_correlation(LABELS, SCORES, CONTROL), pytest.approx(ranks_partial(LABELS, SCORES, CONTROL))),
+            *(  # the control determines a side, also where rounding makes that correlation a little less than 1
+                (m.partial_rank_correlation(LABELS[:n], [unit * x for x in control], control), None)
+                for n in range(4, 16)
+                for unit in (1, -1)
+                for control in ([x + n / 1e3 for n, x in enumerate(LABELS[::-1][:n])], CONTROL[:n])
+            ),
+        ],
         lambda t: m.partial_rank_correlation(t.y, t.f, t.g),
         UNIT,
         changes=[NEGATIVE, (scale(["g"], -2), SAME), (exchange("y", "f"), SAME)],

@@ -289,8 +289,8 @@ def create_draft(target: Path, mode: int) -> tuple[Path, FileIO]:
 def remove_stale_drafts(target: Path) -> None:
     """Remove drafts of a file that no process writes to."""
     start = f".{target.name}"
-    with suppress(OSError):
-        for entry in os.scandir(target.parent):
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
             if entry.name.startswith(start) and DRAFT_SUFFIX.fullmatch(entry.name[len(start) :]):
                 with suppress(OSError):
                     _remove_unlocked(Path(entry.path))

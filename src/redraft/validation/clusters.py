@@ -20,6 +20,7 @@ from typing import Any
 from . import statistics as m
 
 FEW_DIFFERENCES = 6  # with fewer clusters that differ in one direction, an interval is widened by the largest difference
+SMALLEST_SIZE = 1e-140  # of a difference by which an interval is widened; the squares of much smaller ones are 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ def with_two_rows(
     if differences.any():
         few = min((of_clusters > 0).sum(), (of_clusters < 0).sum()) < FEW_DIFFERENCES
         size = abs(differences).max() if few else sqrt((differences**2).sum() / np.count_nonzero(differences))
+        size = max(size, SMALLEST_SIZE)
     rows = sizes.mean()
     wider = clustered_mean(np.append(sizes, [rows, rows]), np.append(sums, [size * rows, -size * rows]))
     half = t_half_width((wider.variance or 0.0) + other_variance, freedom, confidence)

@@ -221,12 +221,12 @@ def labels_needed(
     checks.number("correlation", correlation, -1, 1)
     checks.whole_number("unlabelled", unlabelled, 0, optional=True)
     check_confidence(confidence)
-    classical = (NormalDist().inv_cdf(0.5 + confidence / 2) * sd / half_width) ** 2
-    if unlabelled is None:
-        needed = classical * (1 - correlation**2)
-    else:
+    classical = min(NormalDist().inv_cdf(0.5 + confidence / 2) * sd / half_width, 1e70) ** 2  # squares of it are no overflow
+    needed = classical * (1 - correlation**2)
+    if unlabelled is not None:
         excess = unlabelled - classical
-        needed = (sqrt(excess**2 + 4 * classical * (1 - correlation**2) * unlabelled) - excess) / 2
+        root = sqrt(excess**2 + 4 * needed * unlabelled)
+        needed = (root - excess) / 2 if excess <= 0 else 2 * needed * unlabelled / (root + excess)
     return max(2, ceil(needed - 1e-9))
 
 
