@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOME_TESTS = """
 import pytest
 from require import require_program

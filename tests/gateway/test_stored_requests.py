@@ -160,6 +160,7 @@ def test_content_in_the_log_only_if_asked(tmp_path, upstream):
     assert b"\x1b" not in b"".join(gateway.log) and SECRET.encode() not in b"".join(gateway.log)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream, is_stream):
     """What a client has received is in the journal, whatever happens to the gateway in the next moment."""
