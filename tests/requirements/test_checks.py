@@ -175,7 +175,7 @@ ALL = [parse(kind.example) for kind in KINDS.values()] + [
 ]  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ODD)
 def test_every_check_and_repair_accepts_any_text(text):
     """Any text can be measured, and each repair keeps code and URLs byte for byte and stays encodable."""
