@@ -83,6 +83,7 @@ $(VENV)/.ready: pyproject.toml scripts/setup.sh
 
 $(VENV)/.ready-test: pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh $(VENV) '.[test,lint]'
+	@$(BIN)/python -m compileall -q src # once, rather than by each process that runs tests
 	@touch $@ $(VENV)/.ready
 
 $(VENV)/.ready-release: pyproject.toml scripts/setup.sh

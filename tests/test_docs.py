@@ -96,7 +96,7 @@ def run_line(line, folder, env):
     return CommandResult([line], done.returncode, done.stdout, done.stderr)
 
 
-SLOW_PAGES = {"trust-a-judge.md", "few-labels.md", "many-machines.md", "repair-code.md"}
+SLOW_PAGES = {"trust-a-judge.md", "few-labels.md", "many-machines.md", "repair-code.md", "mcp.md"}
 SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "repair-code.md", "sandbox.md"}
 
 

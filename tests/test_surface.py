@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import redraft
+from each_row import each_row
 from redraft import errors
 
 ROOT = Path(__file__).parents[1]
@@ -119,12 +120,23 @@ def test_refine_loads_what_every_run_needs_and_no_more():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("package", ["redraft", *(f"redraft.{name}" for name in LAZY_PACKAGES)])
 def test_names_that_load_on_first_use_exist(package):
     """Every name of the package can be imported in a new process, and any other is an error that names the package."""
     script = f"import {package} as p; [getattr(p, name) for name in p.__all__]; p.no_such_name"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ended.stderr.splitlines()[-1] == f"AttributeError: module {package!r} has no attribute 'no_such_name'"
+
+
+@each_row("package", ["redraft", *(f"redraft.{name}" for name in LAZY_PACKAGES)])
+def test_names_that_load_on_first_use_are_no_mistakes(package):
+    """The same in one process, for every package."""
+    module = import_module(package)
+    for name in module.__all__:
+        getattr(module, name)
+    with pytest.raises(AttributeError, match=f"^module '{package}' has no attribute 'no_such_name'$"):
+        module.no_such_name  # noqa: B018
 
 
 def test_pyproject_and_the_package_have_the_same_version():

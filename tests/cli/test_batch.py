@@ -207,6 +207,7 @@ def start_and_wait_for_call(redraft, serve, hold=4):
     return process, server
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_waits_for_calls_in_flight(redraft, serve, told):
     """After one Ctrl-C or SIGTERM the call in flight is finished and saved, a message says how to resume, and the same command

@@ -62,7 +62,7 @@ READS_JOURNALS = {"runs", "export", "show"}  # these commands have no module of 
 FINDS_MODELS = {"models"}
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_imports_nothing_heavy(name):
     """Help loads no slow package and no implementation of a command."""

@@ -35,7 +35,7 @@ PROGRESS = re.compile(r'^\{"event": "progress".*\n', re.MULTILINE)  # as many li
 FIGURE = re.compile(r'(?<="rows_per_s": )null|(?<="eta": )null|\d+(\.\d+)?')
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if n % 3 else ()) for n, name in enumerate(COMMANDS)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if n % 4 else ()) for n, name in enumerate(COMMANDS)])
 def test_a_process_gives_the_same_output_and_files(redraft, serve, name):
     """The exit code, both streams except for figures and progress, and the files are equal."""
     server = serve(writer_and_judge(["Yes."], [5]))

@@ -30,6 +30,7 @@ def test_ctrl_c_prints_the_best_so_far_and_keeps_the_trace(redraft, serve, endin
     assert [is_judging(m) for m in server.asked[before:]] == [False, True]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_before_the_first_grade_prints_the_draft(redraft, serve, ending):
     """The draft that was paid for is printed and saved in the trace."""

@@ -109,7 +109,7 @@ FORMS = (
 )
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_programs_pass(name):
     """What is awaited is run where the program is, and its value, its exception or its items come back."""
@@ -118,7 +118,7 @@ def test_right_programs_pass(name):
     assert report.score == 1, (report.problem, report.results)
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=12)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "a loop that has no end" else name for name in WRONG]

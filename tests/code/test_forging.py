@@ -164,13 +164,14 @@ attacks = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow(but_each=2)
 @attacks
 def test_no_program_passes_calls_that_it_fails(name, sandbox):
     """The values that it gives are compared where it is not, so it cannot say that they are right."""
     check_that_all_fail(run_tests(ATTACKS[name], parse_tests(CALLS, "f"), sandbox=sandbox, limits=LIMITS))
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @attacks
 def test_no_program_passes_test_code_that_it_fails(name, sandbox):
     """Test code runs in another sandbox and gets values, never the program's objects."""
@@ -264,6 +265,7 @@ RAISING = [
 RARE = [pytest.param(tests, marks=pytest.mark.slow) for tests in (RAISING[0], RAISING[2], RAISING[4])]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("tests", [RAISING[1], RAISING[3], [{"input": [1], "raises": "Exception"}], *RARE])
 def test_the_end_of_the_program_is_no_exception(tests, sandbox):
     """A test that expects an exception passes if one is raised, and not if the program ends or runs out of time."""
@@ -368,6 +370,7 @@ IMPOSTORS = {  # a program, and test code that computes what is right
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", IMPOSTORS)
 def test_no_object_takes_the_part_of_a_value(name, sandbox):
     """Test code that computes what is right gets built-in values, and its own arguments as they were."""

@@ -265,6 +265,7 @@ def test_what_the_program_defines_is_judged_as_in_one_process(assertions, expect
     assert [(result.call, result.error) for result in report.results if result.ok is not expected] == []
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("assertion", UNKNOWN)
 def test_no_comparison_of_the_program_says_whether_a_value_is_right(assertion, sandbox):
     """Its class would get the expected value, and decide; that is unknown, whatever it would say."""
@@ -337,7 +338,7 @@ EXPECTED = 7_391_846_205
         "{{{e}: 1}}.get({b}) == 1",
     ],
 )
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=5)
 def test_no_object_of_a_class_that_the_tests_name_stands_for_a_value(balance, assertion, sandbox):
     """It says yes to every operator, and passes nothing."""
     lines = assertion.format(b="account.balance()", e=EXPECTED)

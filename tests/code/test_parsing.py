@@ -124,6 +124,7 @@ SET_UP = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", SET_UP)
 def test_the_set_up_of_mbpp_comes_before_its_asserts(name, sandbox):
     """Imports, then code; the asserts use both."""
@@ -493,7 +494,7 @@ OF_JUDGES = {  # a program, its tests, and the class that its judge would provid
 }  # fmt: skip
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("name", OF_JUDGES)
 def test_a_class_that_the_judge_provides_is_no_fault_of_the_program(name, sandbox):
     """There is no score then; a name that no judge provides is a mistake."""

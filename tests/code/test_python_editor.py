@@ -231,7 +231,7 @@ REPAIRED = {
 
 @needs_sandbox
 @pytest.mark.parametrize("name", REPAIRED)
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 def test_a_program_is_repaired_in_the_sandbox(name):
     """Real programs and tests of several kinds."""
     code, tests, part = REPAIRED[name]

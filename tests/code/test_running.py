@@ -322,7 +322,7 @@ def check(candidate):
 """
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("tests", "code", "passed"),
     [

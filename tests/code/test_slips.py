@@ -121,7 +121,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES, max_size=8).map("\n".join) | st.text(max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 def test_a_repair_compiles_and_only_errors_are_repaired(code):
     """Whatever the text is, a repair is code that compiles, and nothing is raised."""
     repaired = repair_syntax(code)

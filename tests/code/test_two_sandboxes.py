@@ -117,7 +117,7 @@ CASES = {  # a program, its tests, and their score or why there is none
 NEED_A_FOLDER = {"a folder"}  # the tests write before they call the program, which landlock refuses
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", CASES)
 def test_the_score_is_that_of_one_process_or_none(name):
     """Never 0 for a right program, nor 1 for a wrong one."""

@@ -466,7 +466,6 @@ SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1) | st.none(), st.int
 
 
 @given(SCORES, st.booleans(), st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
 def test_no_interval_leaves_the_scale(rows, lower, seed):
     """Differences of scores from 0 to 1 lie from -1 to 1, also with labels, slices, any look, and rows that are missing."""
     rng = random.Random(seed)

@@ -561,7 +561,7 @@ def world_of(run):
     return CountingEditor(run["seed"], run["fails"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(st.one_of(runs, failing))
 def test_calls_are_bounded(run):
     """A run makes at most (1 + repeats) x (drafts + attempts) calls: 2 x (1 + max_iterations) for one judge and one draft."""
@@ -572,7 +572,7 @@ def test_calls_are_bounded(run):
     assert model_calls(world, panel) <= (1 + repeats) * (first + run["attempts"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(st.one_of(runs, failing))
 def test_every_run_ends_without_repeated_steps(run):
     """A run ends whatever fails, and returns a graded candidate if there is one."""
@@ -589,7 +589,7 @@ def test_every_run_ends_without_repeated_steps(run):
         assert all(ended.scores[c.id] is not None for c in ended.candidates if c.id not in ended.replaced_ids)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(run=runs, cut=st.floats(0, 1))
 def test_every_prefix_resumes_to_the_same_answer(run, cut):
     """A run that is cut anywhere, pickled and resumed gives the same answer and estimate without repeated calls."""
@@ -603,7 +603,6 @@ def test_every_prefix_resumes_to_the_same_answer(run, cut):
     assert not {r.slot for r in prefix.records} & set(world.asked)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.one_of(runs, failing))
 def test_arrival_order_does_not_matter(run):
     """Two runs whose records arrive in different orders hold the same records, including failures."""

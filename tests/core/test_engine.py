@@ -56,7 +56,7 @@ def carry_out(trace, run, world):
     return asyncio.run(last(advance(trace, PLANS[run["plan"]], world)))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(run=runs, cut=st.floats(0, 1))
 def test_every_prefix_resumes_to_the_same_trace(run, cut):
     """A run that is cut anywhere, pickled and resumed ends the same; only failures are tried again."""
@@ -228,7 +228,7 @@ def random_record(chance, trace):
     return Feedback(candidate=chance.choice([*ids, max(ids) + 1]), grader=name, repeat=chance.randrange(2), usage=usage, **says)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(seed=st.integers(0, 2**32), panel=st.sampled_from([*PANELS, "optional"]))
 def test_incremental_views_do_not_depend_on_which_were_read(seed, panel):
     """Whatever was recorded and read before, each view is that of a trace built from all its records."""
@@ -244,7 +244,7 @@ def test_incremental_views_do_not_depend_on_which_were_read(seed, panel):
             assert getattr(trace, name) == getattr(fresh, name), name
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(seed=st.integers(0, 2**32), panel=st.sampled_from([*PANELS]))
 def test_what_was_tried_does_not_depend_on_earlier_prompts(seed, panel):
     """A trace that was extended after prompts were made, also in two ways, gives the prompts of one built from all its records."""

@@ -134,7 +134,6 @@ def families(draw, most=9):
     return Observations(TreeShape(tuple(kin), share), tuple(scores), {i: i for i in range(len(kin))})
 
 
-@settings(max_examples=70, deadline=None)
 @given(families(), priors)
 def test_posterior_is_the_conditional_distribution(known, prior):
     """Means and standard deviations are those of a Gaussian conditioned on the grades."""
@@ -145,7 +144,6 @@ def test_posterior_is_the_conditional_distribution(known, prior):
         assert posterior.sds[i] ** 2 == pytest.approx(cov[i, i], abs=1e-8)
 
 
-@settings(max_examples=70, deadline=None)
 @given(families(), priors, st.data())
 def test_value_of_a_candidate(known, prior, data):
     """A new draft or refinement is worth the expected maximum of it and the best, over the best."""
@@ -157,7 +155,6 @@ def test_value_of_a_candidate(known, prior, data):
     assert Posterior(known, prior).value_of_candidate(role, parent, rival) == pytest.approx(due, abs=1e-8)
 
 
-@settings(max_examples=70, deadline=None)
 @given(families(), priors, st.data())
 def test_value_of_a_repeat(known, prior, data):
     """A repeated grade of one of two texts is worth the expected gain from choosing after it."""
@@ -168,7 +165,6 @@ def test_value_of_a_repeat(known, prior, data):
     assert Posterior(known, prior).value_of_repeat(one, other) == pytest.approx(due, abs=1e-8)
 
 
-@settings(max_examples=60, deadline=None)
 @given(families(), priors, st.data(), st.floats(0.1, 3))
 def test_difference_uses_the_covariance(known, prior, data, deviations):
     """Related texts move together, so that their difference is more certain than either quality."""
@@ -231,7 +227,7 @@ def computed_traces(draw):
     return Trace(Task("q"), (CHECK,), tuple(records))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(computed_traces())
 def test_computed_scores_are_exact(trace):
     """With a grader that calls no model, the best is that of the plain rules, and ties go to the oldest."""
@@ -248,7 +244,6 @@ def test_computed_score_of_a_repair_is_exact():
 
 
 @given(st.integers(2, 6), st.integers(0, 10), priors)
-@settings(max_examples=60, deadline=None)
 def test_of_equals_the_earliest_is_best(drafts, tenths, prior):
     """Drafts with the same scores have the same estimate to the last digit."""
     records = [r for i in range(drafts) for r in (draft(i), feedback(i, tenths / 10))]

@@ -302,7 +302,7 @@ EVENTS = objects(
 @pytest.mark.parametrize(
     ("client", "upstream"), [("messages", "chat"), ("chat", "messages"), ("responses", "chat"), ("responses", "messages")]
 )
-@settings(max_examples=150)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(events=st.lists(ANYTHING | EVENTS, max_size=4))
 def test_any_stream_and_any_reply_is_converted_or_refused(client, upstream, events):
     """Whatever a model sends is converted, or is a 502."""

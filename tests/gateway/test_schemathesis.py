@@ -18,7 +18,7 @@ MODELS = ["refine/fast", "pass/scripted"]
 PROFILES = '[profiles.fast]\nmodel = "scripted"\ngraders = ["words:3-"]\nmax-iterations = 1\ndeadline = 5.0\n'
 DOCUMENT = openapi_document(MODELS)
 OPERATIONS = [(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods if method != "parameters"]
-EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+EXAMPLES = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 MODEL_ERRORS = {502, 504}  # the model gave no answer in the form that the request demands
 
 

@@ -56,7 +56,6 @@ async def test_length_falls_in_a_straight_line(options, count, score):
 
 
 @given(low=st.integers(0, 40), width=st.integers(0, 40), falloff=st.floats(0.1, 5))
-@settings(max_examples=60, deadline=None)
 async def test_length_never_rises_outside_the_range(low, width, falloff):
     """Towards the range the score never falls, away from it it never rises."""
     spec = f"length:characters={low}-{max(low + width, 1)},falloff={falloff!r}"
@@ -229,7 +228,7 @@ def test_form_leads_a_refinement():
 
 
 @given(text=st.lists(st.sampled_from(["<think>", "</think>", "<answer>", "</answer>", "a", " ", "\n", "`", CALL]), max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 async def test_any_sequence_of_tags_is_right_or_wrong(text):
     """The score is 1 exactly if the text has the form that a pattern states."""
     text = "".join(text)

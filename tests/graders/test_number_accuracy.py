@@ -87,7 +87,7 @@ def close(x, y):
 
 
 @given(a=ITEMS, b=ITEMS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 def test_bit_masks_find_the_longest_subsequence_and_the_most_pairs(a, b):
     """Equality with a tolerance is not transitive, and an item may equal several others."""
     symmetric = lambda x, y: close(x, y) or close(y, x)  # noqa: E731
@@ -112,7 +112,7 @@ def equal_numbers(actual, expected):
 
 
 @given(actual=NUMBERS, expected=NUMBERS, order=st.booleans(), extra=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 async def test_share_equals_its_definition(actual, expected, order, extra):
     """50% equals 50%, 0.5 and 50; the rest follows from the longest subsequence or the best pairing."""
     feedback = await grade(
@@ -172,7 +172,7 @@ TOKENS = st.lists(st.sampled_from(["Cat", "cat", "dog", "sat.", "7", "é"]), min
 
 
 @given(actual=TOKENS, expected=TOKENS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 async def test_token_f1_equals_its_definition(actual, expected):
     """It is the harmonic mean of precision and recall, and the same in both directions."""
     forward, backward = [

@@ -121,7 +121,7 @@ def slow_order(made, expected):
 
 
 @given(made=NAMES, expected=NAMES, split=st.integers(0, 7))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 async def test_measures_equal_their_definitions(made, expected, split):
     """Precision, recall and order follow from pairs of equal calls, wherever in the trajectory the calls stand."""
     task = trajectory(*map(message_call, made[:split]), expected=[call(name) for name in expected])

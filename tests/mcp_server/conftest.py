@@ -10,9 +10,6 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from chat_server import ChatServer
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 
 PROGRAM = [sys.executable, "-m", "redraft"]
 
@@ -34,6 +31,8 @@ def serve():
 @asynccontextmanager
 async def stdio_client(*args, mode="auto", cwd=None):
     """A client of `redraft mcp` over stdin and stdout."""
+    from mcp import Client, StdioServerParameters  # it takes long, and each process that runs tests reads this file
+
     program = StdioServerParameters(command=PROGRAM[0], args=[*PROGRAM[1:], "mcp", *args], env=dict(os.environ), cwd=cwd)
     async with Client(program, mode=mode) as client:
         yield client
@@ -60,6 +59,10 @@ def http_server(*args):
 @asynccontextmanager
 async def http_client(url, key=None, mode="auto"):
     """A client over HTTP, with a key if one is given."""
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
     headers = {"authorization": f"Bearer {key}"} if key else {}
     async with (
         create_mcp_http_client(headers=headers) as transport,

@@ -13,10 +13,10 @@ import anyio
 import httpx
 import pytest
 from chat_server import writer_and_judge
+from in_process import run_in_process
 
 from redraft import Budget
 from redraft.gateway.keys import Caller, KeyLimits, KeyRing
-from redraft.mcp_server.http import CallRefusedError, _check_key
 
 from .conftest import PROGRAM, http_client, http_server
 
@@ -133,6 +133,8 @@ async def test_a_budget_of_a_key_is_kept(tmp_path, serve):
 @pytest.mark.parametrize("limits", [{"usd_per_day": 1.0}, {"usd_per_month": 1.0}])
 def test_a_key_with_a_limit_in_usd_needs_calls_of_bounded_cost(limits):
     """Without --budget-usd a call may cost anything, so it is refused; a limit of calls alone needs none."""
+    from redraft.mcp_server.http import CallRefusedError, _check_key
+
     unbounded, bounded = (SimpleNamespace(settings=each) for each in ({}, {"budget": Budget(usd=0.1)}))
     with pytest.raises(CallRefusedError, match="--budget-usd"):
         _check_key(Caller("1", "agent", limits=KeyLimits(**limits)), unbounded)
@@ -152,10 +154,9 @@ async def test_a_key_for_models_of_the_gateway_calls_no_tool(tmp_path):
 
 
 def test_a_public_address_without_a_key_is_refused(tmp_path):
-    command = [*PROGRAM, "mcp", "--http", "--port", "0", "--host", "0.0.0.0", "--folder", str(tmp_path), "--model", "none"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = run_in_process(["mcp", "--http", "--port", "0", "--host", "0.0.0.0", "--folder", str(tmp_path), "--model", "none"])
     assert done.returncode == 2
-    assert "no API key is needed: add one" in done.stderr
+    assert "no API key is needed: add one" in done.err
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def start(*args):
     return process
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "last"),
     [(writer_and_judge(["Good."], [1]), "judge: 0.20"), (lambda messages, n: 401, "failed: ")],

@@ -9,7 +9,6 @@ from chat_server import verdict, writer_and_judge
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from mcp import Client, MCPError
 from pydantic import ValidationError
 
 import redraft
@@ -17,7 +16,6 @@ from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.graders.foreign import foreign_grader
 from redraft.mcp_server.arguments import LabelledExample, read_arguments, tool_schema
-from redraft.mcp_server.server import make_server
 from redraft.mcp_server.tools import TOOLS
 from redraft.mcp_server.workbench import CallLimits, OverloadedError, Workbench
 from redraft.middleware import Budget
@@ -26,8 +24,17 @@ from redraft.protocols import Reply
 WITHOUT_MODEL = Workbench(models=False)
 
 
+def client_of(bench):
+    """A client of a server in this process."""
+    from mcp import Client  # it takes long, and each process that runs tests reads this file
+
+    from redraft.mcp_server.server import make_server
+
+    return Client(make_server(bench))
+
+
 async def call(tool, arguments, bench=WITHOUT_MODEL):
-    async with Client(make_server(bench)) as client:
+    async with client_of(bench) as client:
         return await client.call_tool(tool, arguments)
 
 
@@ -188,7 +195,9 @@ async def test_a_client_that_sends_texts_gets_the_same_result():
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol():
     """It names those that there are."""
-    async with Client(make_server(WITHOUT_MODEL)) as client:
+    from mcp import MCPError
+
+    async with client_of(WITHOUT_MODEL) as client:
         with pytest.raises(MCPError, match="there is no tool 'rewrite'; there are: refine, grade"):
             await client.call_tool("rewrite", {})
 

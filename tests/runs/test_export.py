@@ -665,6 +665,7 @@ export(rows(), sys.argv[1], ExportConfig(), Provenance("r"), overwrite=True)
 """
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(("name", "there"), [("out.jsonl", True), ("out.parquet", False), ("set", True), ("set", False)])
 def test_a_full_disk_leaves_the_old_file(tmp_path, name, there):
     """There is no partial or empty file, and the error names the file and the reason."""

@@ -275,6 +275,7 @@ async def test_an_outage_of_the_provider_ends_the_run(run_by_provider_batch):
 TEXTS_OF_PROVIDER = ("not today", "too much", "slow down", "it is lost", "too late", "no answer for you")
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("options", "texts"),
     [

@@ -96,6 +96,7 @@ LEGITIMATE = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", LEGITIMATE)
 def test_ordinary_programs_work(isolated, run, name):
     """What ordinary programs do works inside, except that tier landlock refuses to write files."""

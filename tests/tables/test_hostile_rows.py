@@ -165,7 +165,7 @@ SCHEMA = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=6 * settings.default.max_examples)
 @given(st.dictionaries(st.sampled_from(KEYWORDS), SCHEMA, min_size=1, max_size=3))
 def test_any_schema_is_a_requirement_or_a_config_error(schema):
     """A valid schema can be checked against any text."""

@@ -391,7 +391,6 @@ CELLS = st.integers(1, 3).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(CELLS, st.sampled_from(WRITTEN), st.booleans())
 def test_any_text_round_trips_through_csv(tmp_path_factory, cells, name, safe):
     """It holds for cells and column names, with and without spreadsheet safety."""
@@ -531,7 +530,6 @@ def test_given_types_are_ignored_by_other_formats(tmp_path, name):
     assert len(read_rows(put(tmp_path / name, PEOPLE, types={"n": int}))) == 2
 
 
-@settings(max_examples=60)
 @given(TABLE, st.sampled_from(["p.parquet", "p.csv", "p.tsv"]))
 def test_any_rows_of_json_make_a_table(tmp_path_factory, table, name):
     """The table has as many rows as were written."""

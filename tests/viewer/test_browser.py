@@ -123,17 +123,24 @@ PAGES = {
 }
 
 
-@pytest.mark.slow(but_each=3)
-@pytest.mark.parametrize("name", PAGES)
-def test_pages_are_legible(browser, runs, name):
+def some_and_slow(pages):
+    """Two rows of a table: a few of the pages, in one context of the browser, which takes as long as a page; the others are slow."""
+    some = [*pages][::5]
+    return [
+        pytest.param(some, id="some"),
+        pytest.param([page for page in pages if page not in some], id="others", marks=pytest.mark.slow),
+    ]
+
+
+@pytest.mark.parametrize("names", some_and_slow(PAGES))
+def test_pages_are_legible(browser, runs, names):
     """Light and dark, on a screen and on a phone: no console message, nothing too wide, names, headings, contrast of AA."""
-    path, heading = PAGES[name]
-    url = runs.url + path.format(short=key_of(runs, "short"), long=key_of(runs, "long"))
     for theme, width in VIEWPORTS:
         with watched_page(browser, runs.url, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
-            assert page.goto(url).status == 200
-            assert page.inner_text("h1") == heading
-            check_layout(page)
+            for path, heading in map(PAGES.get, names):
+                assert page.goto(runs.url + path.format(short=key_of(runs, "short"), long=key_of(runs, "long"))).status == 200
+                assert page.inner_text("h1") == heading
+                check_layout(page)
 
 
 def test_the_check_of_contrast_can_fail(browser, runs):
@@ -144,18 +151,19 @@ def test_the_check_of_contrast_can_fail(browser, runs):
         assert len(page.evaluate(CONTRAST)) == 1
 
 
-def hostile_pages(server):
-    run = f"run/{server.library.entries()[0].key}"
-    views = ("?n=0", "?view=inline", "?a=0&b=2", "?a=none&b=1", "/judging/0")
-    rows = [f"{run}/rows/{n}{view}" for n in (1, 2) for view in views]
-    return ["", run, f"{run}/rows", f"{run}/rows?text=%3Cscript%3E", f"{run}/graders", f"compare?a={run[4:]}&b={run[4:]}", *rows]
+VIEWS_OF_A_ROW = ("?n=0", "?view=inline", "?a=0&b=2", "?a=none&b=1", "/judging/0")
+HOSTILE_PAGES = [
+    *(f"run/{{run}}/rows/{n}{view}" for n in (2, 1) for view in VIEWS_OF_A_ROW),
+    *("", "run/{run}", "run/{run}/rows", "run/{run}/rows?text=%3Cscript%3E", "run/{run}/graders", "compare?a={run}&b={run}"),
+]
 
 
-def test_hostile_texts_do_nothing(browser, hostile):
+@pytest.mark.parametrize("paths", some_and_slow(HOSTILE_PAGES))
+def test_hostile_texts_do_nothing(browser, hostile, paths):
     """In every field of every page: no script runs, no console message, and no request leaves the page's own address."""
     with watched_page(browser, hostile.url, viewport={"width": 1280, "height": 900}) as page:
-        for path in hostile_pages(hostile):
-            assert page.goto(hostile.url + path).status == 200
+        for path in paths:
+            assert page.goto(hostile.url + path.format(run=hostile.library.entries()[0].key)).status == 200
             assert page.evaluate("document.scripts.length") == 1
             assert page.locator("main iframe, main img[src^=http], main base, main script").count() == 0
             for summary in page.locator("summary").all():

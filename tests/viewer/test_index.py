@@ -139,7 +139,9 @@ QUERIES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=3 * settings.default.max_examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(query=QUERIES)
 def test_lists_are_filtered_and_sorted(index, query):
     """Any combination of filters and orders gives the rows that a plain loop would, with unknown values last."""

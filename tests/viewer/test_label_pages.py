@@ -147,7 +147,6 @@ def test_information_is_highest_where_graders_tie_or_disagree():
 SOURCES = st.dictionaries(st.text(max_size=6), st.floats(0, 1), min_size=1, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
 @given(SOURCES, st.sampled_from([0.0, 0.2, 0.5, 1.0]), st.data())
 def test_every_item_comes_once(information, share, data):
     """In whatever order an annotator stops and goes on: no item twice, none forgotten, the random ones in the same order."""

@@ -78,7 +78,9 @@ NAMES = st.sampled_from(
 PARTS = st.one_of(VALUES, st.sampled_from(["run", "rows", "text", "graders", "compare", "static", "cards", "KEY", "..", "a" * 300]))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * settings.default.max_examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     path=st.one_of(
         st.lists(PARTS, max_size=7),

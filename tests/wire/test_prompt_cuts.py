@@ -79,7 +79,7 @@ def test_no_text_is_taken_for_cut(count, name):
             assert not is_cut(part, tokens)
 
 
-@settings(max_examples=200)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(
     st.lists(st.sampled_from([*"aZ1 \n\t.,/;{}|_-=的ä😀\u0301", "word ", "// ", "\r\n"]), min_size=1, max_size=8),
     st.integers(20, 3000),
