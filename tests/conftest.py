@@ -126,15 +126,30 @@ def pytest_sessionfinish(session, exitstatus):
 
 
 def slow_tests(items):
-    """The tests marked slow. Of a table that is marked `slow(but_each=n)`, one in n rows is not: the first, the n + 1st ..."""
-    rows, slow = Counter(), []
+    """The tests marked slow. Of a table that is marked `slow(but_each=n)`, one in n rows is not: the one with values that were seldom
+    chosen before, so that in a table of all combinations it is not always the same value.
+    """
+    tables, slow = defaultdict(list), []
     for item in items:
         if marker := item.get_closest_marker("slow"):
-            test = item.path, item.originalname
             each = marker.kwargs.get("but_each")
-            slow += [item] if each is None or rows[test] % each else []
-            rows[test] += 1
+            tables[item.path, item.originalname, each].append(item)
+    for (_, _, each), rows in tables.items():
+        if each is None:
+            slow += rows
+            continue
+        chosen = Counter()
+        for start in range(0, len(rows), each):
+            some = rows[start : start + each]
+            quick = min(some, key=lambda row: sum(chosen[value] for value in values_of(row)))
+            chosen.update(values_of(quick))
+            slow += [row for row in some if row is not quick]
     return slow
+
+
+def values_of(row):
+    """The values of the parameters of a row of a table, by their identity, as some have no hash."""
+    return [(name, id(value)) for name, value in row.callspec.params.items()]
 
 
 def chosen_slow_tests(items, which):

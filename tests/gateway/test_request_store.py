@@ -218,6 +218,7 @@ KILLED_BETWEEN = """
 import asyncio, os, signal, sqlite3, sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[3], f"{sys.argv[3]}/.."]
+from redraft.errors import ModelError
 from test_request_store import *
 async def fail(prompt):
     raise ModelError("secret reason")

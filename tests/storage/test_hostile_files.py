@@ -16,6 +16,7 @@ from redraft.core.trace import Trace
 from redraft.errors import StoreError
 from redraft.jsontext import dumps_text
 from redraft.storage import Journal, read_trace, salvage
+from redraft.storage.schema import set_time_limit
 from redraft.storage.shard_merge import merge_shard
 
 pytestmark = pytest.mark.usefixtures("no_open_files")
@@ -203,6 +204,19 @@ def test_recovery_of_a_hostile_journal_ends(tmp_path, kind):
     else:
         assert sum(counts.values()) == len(out.read_text().splitlines())
     assert monotonic() - begun < SOON
+
+
+def test_statements_on_foreign_files_have_an_end():
+    """A file can make any statement long. One clock runs for all statements, and can be started again."""
+    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT {}) SELECT count(*) FROM n"
+    with closing(sqlite3.connect(":memory:")) as connection:
+        set_time_limit(connection, 3600.0)
+        assert connection.execute(numbers.format(100_000)).fetchone() == (100_000,)
+        restart = set_time_limit(connection, 0.0)
+        for _ in range(2):
+            with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+                connection.execute(numbers.format(20_000_000)).fetchone()
+            restart()
 
 
 @pytest.mark.parametrize("kind", [*FOREIGN, "bytes for a name"])

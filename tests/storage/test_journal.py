@@ -802,8 +802,31 @@ async def test_write_to_an_unknown_row_is_an_error(tmp_path):
     assert "nothing to update" in str(journal.write_error)
     with pytest.raises(StoreError):
         await journal.wait_for_commit()
-    with pytest.raises(StoreError):
+
+
+LATER_WRITES = {
+    "a row": lambda journal: journal.begin_row("r", "y", 1, "k", {}, HEADER),
+    "records": lambda journal: journal.append_records("r", "y", 0, [record(0)]),
+    "a result": lambda journal: journal.finish_row("r", "y", "done", {}),
+    "a position": lambda journal: journal.set_position("r", "y", 3),
+    "rows that are seen": lambda journal: journal.mark_seen("r", ["y"], 1),
+    "metadata": lambda journal: journal.update_run("r", state="running"),
+    "writes of another process": lambda journal: journal.write_changes(([], {}, {"ab": "{}"})),
+    "all at once": Journal.flush,
+}
+
+
+def test_nothing_is_taken_after_a_failed_write(tmp_path):
+    """Every later write is the same error, in the words of the first: the caller would take it as stored."""
+    with pytest.raises(StoreError, match="nothing to update"), Journal(tmp_path / "j") as journal:
         journal.update_run("r")
+        journal.append_records("r", "x", 0, [record(0)])
+        with pytest.raises(StoreError, match="nothing to update"):
+            journal.flush()
+        for what, write in LATER_WRITES.items():
+            with pytest.raises(StoreError) as caught:
+                write(journal)
+            assert str(caught.value) == str(journal.write_error), what
 
 
 def test_unknown_status_is_rejected(tmp_path):

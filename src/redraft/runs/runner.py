@@ -350,7 +350,7 @@ class RowStore:
     run: str
     row: str
     progress: BatchProgress
-    saved: int = 0
+    saved: int
     trace: Trace | None = None
     paid: int = 0
     committed: int = 0
