@@ -59,6 +59,18 @@ def outcome(trace, plan):
     return plan.outcome_if_stopped(trace, STOPS, "")
 
 
+def test_labels_without_a_target_change_no_end():
+    """Nothing is to be reached: the other rules end the work."""
+    trace = trace_of(0.2, 0.95, 0.96)
+    rules = SelfRefine(patience(2) | max_iterations(2))
+    ends = [
+        Adaptive(rules, calibration=calibration).ending(trace, Posterior(observe(trace), SHIPPED))
+        for calibration in (None, LENIENT)
+    ]
+    assert [end.stop_by_rules(trace).reason for end in ends] == [StopReason.MAX_ITERATIONS] * 2
+    assert ends[1].by_labels is not None
+
+
 noises = st.floats(0.02, 0.4)
 priors = st.builds(
     Priors, draft_mean=st.floats(0.1, 0.9), draft_mean_sd=noises, draft_sd=noises, noise_sd=noises, bias_sd=st.floats(0, 0.2)

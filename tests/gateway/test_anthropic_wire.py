@@ -120,6 +120,16 @@ def test_images_and_documents(block, part):
     assert turn["content"] == [{"type": "text", "text": "See"}, part]
 
 
+def test_a_document_of_blocks():
+    """Its title and its context come first, then its texts and images as they are."""
+    source = {"type": "content", "content": [{"type": "text", "text": "First"}, PNG, {"type": "text", "text": "Last"}]}
+    block = {"type": "document", "title": "a", "context": "from people", "source": source}
+    (turn,) = messages_of({"role": "user", "content": [block]})
+    *notes, first, image, last = turn["content"]
+    assert (first, image, last) == ({"type": "text", "text": "First"}, PNG_PART, {"type": "text", "text": "Last"})
+    assert ["a" in notes[0]["text"], "from people" in notes[-1]["text"]] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [

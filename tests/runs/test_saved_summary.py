@@ -8,8 +8,10 @@ import pytest
 from redraft import batch
 from redraft.errors import ConfigError
 from redraft.runs import BatchRun
-from redraft.runs.dataset import BatchDataset
+from redraft.runs.dataset import BatchDataset, open_dataset
 from redraft.storage.journal import Journal
+from redraft.tables.columns import TaskColumns
+from redraft.tables.sources import open_source
 
 ROWS = [{"id": f"r{i}", "prompt": f"question {i}", "response": "one two"} for i in range(5)]
 
@@ -98,6 +100,13 @@ async def test_a_file_that_changes_while_it_is_checked_is_checked_again(tmp_path
     await grade(source, tmp_path)
     with Journal(tmp_path / "out.jsonl.journal") as journal:
         assert journal.run("out-jsonl").metadata["dataset"] is None
+
+
+def test_reading_a_table_tells_how_far_it_is(tmp_path):
+    """Now and then, and at the end."""
+    told, source = [], write(tmp_path / "in.jsonl", [{"prompt": f"question {i}"} for i in range(300)])
+    assert open_dataset(open_source(source), TaskColumns(), "error", None).summarize(told.append).total == 300
+    assert told[-1] == 300 and told == sorted(told) and len(told) > 2
 
 
 @pytest.mark.parametrize(

@@ -372,6 +372,9 @@ def bin_figures():
     table = m.reliability_bins([0.0, 0.25, 0.26, 0.5, 0.75, 1.0], [0, 1, 1, 0, 1, 1], bins=4)
     yield table, [(0.125, 0.5, 2), (pytest.approx(0.38), 0.5, 2), (0.75, 1.0, 1), (1.0, 1.0, 1)]
     yield m.reliability_bins([0.3], [1], bins=1), [(0.3, 1.0, 1)]
+    twenty = [(n / 20, n % 2) for n in range(21)]  # ten bins, unless another number is asked for
+    yield m.reliability_bins(*zip(*twenty, strict=True)), m.reliability_bins(*zip(*twenty, strict=True), bins=10)
+    yield len(m.reliability_bins(*zip(*twenty, strict=True))), 10
 
 
 def bootstrap_figures():
