@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from redraft.models import Chat
 from redraft.models.openai_batches import BatchClient, parse_result_line
 from redraft.models.functions import ScriptedModel
 from redraft.runs import EndpointLimits, BatchRun, batch_sync
+from redraft.runs.executors.batch_queue import ModelQueue
 from redraft.runs.executors.provider_batch import BatchedModel
 from redraft.storage.journal import Journal
 
@@ -332,6 +334,16 @@ async def test_a_budget_smaller_than_a_batch_limits_its_size(tmp_path, provider,
     server = provider()
     report = await asyncio.wait_for(run_by_provider_batch(server.model, budget=Budget(calls=10)), 60)
     assert report.end_reason == "budget" and report.usage.calls == server.counts()["requests"] == 10
+
+
+def test_equal_requests_are_one_line_of_a_batch():
+    """While it waits, and once it is submitted."""
+    queue = ModelQueue(SimpleNamespace(request_line=lambda key, request: b"a line"), "m", [])
+    item = queue.request("key", None)
+    item.waiters.append(None)
+    assert (queue.request("key", None) is item, queue.size) == (True, len(b"a line"))
+    assert (queue.take(), queue.size) == ([item], 0)
+    assert queue.request("key", None) is item and not queue.open
 
 
 async def test_the_same_prompt_is_submitted_once(tmp_path, provider, run_by_provider_batch):
