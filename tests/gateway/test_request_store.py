@@ -929,6 +929,8 @@ async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
         late = begin(store, "t2")
         partial = asyncio.create_task(refined(late))
         await partial
+        await wait_until(lambda: store._table.error)
+    await wait_until(lambda: not store._table.error)  # without another request
     maintenance = asyncio.create_task(store.maintain())
     async with asyncio.timeout(60):
         while store.problem:

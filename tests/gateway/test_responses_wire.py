@@ -85,6 +85,10 @@ class Number(BaseModel):
             {"messages": ({"role": "assistant", "content": "a", "tool_calls": [CHAT_CALL]},)},
         ),
         (
+            {"input": [{"role": role, "content": [{"type": f"{kind}_text", "text": text} for text in "ab"]} for role, kind in (("user", "input"), ("assistant", "output"))]},
+            {"messages": ({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, {"role": "assistant", "content": "ab"})},
+        ),
+        (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,x", "detail": "low"}]}]},
             {"messages": ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,x", "detail": "low"}}]},)},
         ),
