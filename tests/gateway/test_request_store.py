@@ -929,8 +929,6 @@ async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
         late = begin(store, "t2")
         partial = asyncio.create_task(refined(late))
         await partial
-        await wait_until(lambda: store._table.error)
-    await wait_until(lambda: not store._table.error)  # without another request
     maintenance = asyncio.create_task(store.maintain())
     async with asyncio.timeout(60):
         while store.problem:
@@ -940,6 +938,18 @@ async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
     assert [store.find(id).facts.outcome for id in ("t0", "t1", "t2")] == ["answered"] * 3
     assert len(store.find("t2").trace.candidates) == 3, "its whole trace, also what was recorded without a disk"
     store.close()
+
+
+async def test_facts_are_written_once_there_is_room_although_no_request_comes(tmp_path, monkeypatch):
+    """The table tries again by itself."""
+    monkeypatch.setattr("redraft.gateway.request_table.RETRY_SECONDS", 0.05)
+    errors = []
+    with closing(RequestTable(tmp_path / "requests.db", errors.append)) as table:
+        with small_files(0):
+            table.put(RequestFacts("t1", 1.0, status=200, outcome="answered"))
+            await wait_until(lambda: len(errors) > 2)
+        await wait_until(lambda: not table.error)
+        assert table.find("t1").outcome == "answered"
 
 
 async def test_journal_is_opened_again_soon_after_an_error(tmp_path, monkeypatch):
