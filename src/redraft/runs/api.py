@@ -372,7 +372,8 @@ class BatchRun:
         config, say = self.config, self.say or _ignore
         if config.engine != "provider-batch":
             return LimitedEndpoints(config.limits, config.options.max_in_flight, self._halt, say, config.options.timeout)
-        return BatchEndpoints(config.limits, self._halt, say, journal, config.name, self._progress, config.poll or POLL)
+        poll, has_all_rows = config.poll or POLL, config.limit is None
+        return BatchEndpoints(config.limits, self._halt, say, journal, config.name, self._progress, poll, has_all_rows)
 
     def _halt(self, reason: str, message: str, detail: str) -> None:
         if self._job:

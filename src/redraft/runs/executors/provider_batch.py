@@ -90,6 +90,7 @@ class BatchEndpoints:
     run: str
     progress: BatchProgress
     poll: float = POLL
+    has_all_rows: bool = True  # what no row has asked for in the end is of no use
     free_slots = MAX_REQUESTS
     limit = MAX_REQUESTS
     gate: CallGate = field(default_factory=CallGate)
@@ -155,10 +156,11 @@ class BatchEndpoints:
         self.gate.close(now=True)
 
     async def aclose(self) -> None:
-        """Stop all background tasks; drop the batches whose answers were all delivered from the log."""
+        """Stop all background tasks; drop the batches whose answers were all delivered from the log, and those of no use."""
         if not self.gate.closed and not self.active:
             with suppress(StoreError):
                 self._drop_delivered()
+                self.submissions.drop(self._recovered if self.has_all_rows else ())
         self.close(now=True)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
