@@ -35,8 +35,22 @@ class Gateway:
         self.key, self.secret = self.add_key("ci", KeyLimits(usd_per_day=1.5))
 
     def add_key(self, *args):
+        """Add a key, and wait until a gateway that works knows it."""
         with KeyRing(self.folder / "data") as ring:
-            return ring.add(*args)
+            key, secret = ring.add(*args)
+        end = time.monotonic() + 60
+        while self.process and not self.knows(secret) and time.monotonic() < end:
+            time.sleep(0.02)
+        return key, secret
+
+    def knows(self, secret):
+        request = urllib.request.Request(f"{self.url}/v1/models", headers={"x-api-key": secret})
+        try:
+            with urllib.request.urlopen(request):
+                return True
+        except urllib.error.HTTPError as error:
+            assert error.code == 401
+            return False
 
     def start(self):
         command = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config", "gateway.toml", "--no-access-log"]
@@ -197,7 +211,6 @@ def test_a_key_is_limited_to_its_rate_and_its_models(gateway):
     """429 says when to come back, 403 what the key is for; the list of models has only those."""
     _, other = gateway.add_key("other", KeyLimits(), ("pass/small",))
     _, secret = gateway.add_key("slow", KeyLimits(requests_per_minute=1), ("pass/small",))
-    time.sleep(0.5)
     assert gateway.ask(key=secret)[0] == 200
     status, headers, data = gateway.ask(key=secret)
     assert (status, data["error"]["code"]) == (429, "rate_limited") and 50 <= float(headers["retry-after"]) <= 61
@@ -210,7 +223,6 @@ def test_a_key_is_limited_to_its_rate_and_its_models(gateway):
 def test_a_full_queue_refuses_and_the_others_are_answered(gateway):
     """Two work, two wait, two are told when to come back, and nothing is charged to these."""
     _, secret = gateway.add_key("open")
-    time.sleep(0.5)
     arrived = [gateway.model.hold(n) for n in range(2)]
     with ThreadPoolExecutor() as pool:
         asked = [pool.submit(gateway.ask, key=secret) for _ in range(6)]
