@@ -282,8 +282,6 @@ def test_shards_share_the_limit_of_calls_in_flight(tmp_path, rows, local_shards)
     model = RecordingModel(0.01)
     go(rows, tmp_path / "a.jsonl", model, max_in_flight=4, limits=EndpointLimits(initial_in_flight=64, min_in_flight=2))
     assert model.most <= 4
-    go(rows, tmp_path / "b.jsonl", model := RecordingModel(0.01), max_in_flight=12)
-    assert 3 < model.most <= 12  # a shard may have more than one
 
 
 def test_all_shards_use_cached_answers_of_earlier_runs(tmp_path, rows, local_shards):

@@ -90,7 +90,7 @@ class BatchEndpoints:
     run: str
     progress: BatchProgress
     poll: float = POLL
-    has_all_rows: bool = True  # what no row has asked for in the end is of no use
+    has_all_rows: bool = True  # if not, answers that no row has asked for are kept for a later run
     free_slots = MAX_REQUESTS
     limit = MAX_REQUESTS
     gate: CallGate = field(default_factory=CallGate)
@@ -156,7 +156,7 @@ class BatchEndpoints:
         self.gate.close(now=True)
 
     async def aclose(self) -> None:
-        """Stop all background tasks; drop the batches whose answers were all delivered from the log, and those of no use."""
+        """Stop all background tasks; remove batches from the log whose answers no row will ask for any more."""
         if not self.gate.closed and not self.active:
             with suppress(StoreError):
                 self._drop_delivered()
